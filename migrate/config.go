@@ -1,0 +1,176 @@
+package migrate
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"rekey/keycodec"
+	"rekey/rewrite"
+)
+
+// Connection says how to reach a cluster.
+type Connection struct {
+	Bootstrap  []string // host:port
+	Properties string   // path of a client.properties file, or ""
+}
+
+// Connections are those of both sides. A Target without Bootstrap is the
+// source's cluster.
+type Connections struct {
+	Source, Target Connection
+}
+
+// target is the connection of the target topic.
+func (c Connections) target() Connection {
+	if len(c.Target.Bootstrap) == 0 {
+		return c.Source
+	}
+	return c.Target
+}
+
+func (c Connections) validate() error {
+	if len(c.Source.Bootstrap) == 0 {
+		return usage("--bootstrap-server is missing", "name at least one broker: --bootstrap-server host:9092")
+	}
+	if len(c.Target.Bootstrap) == 0 && c.Target.Properties != "" {
+		return usage("--target-command-config without --target-bootstrap-server", "give both for a target on another cluster, or neither")
+	}
+	return nil
+}
+
+// Alignment values of --align.
+const (
+	AlignSourceEnd = "source-end" // pad each target partition to the source's end
+	AlignNone      = "none"
+)
+
+// PlanOptions are the choices of one plan.
+type PlanOptions struct {
+	Connections
+	Source, Target   string // topics
+	RunDir           string
+	From, To         string // names of key formats
+	Partitioner      string
+	OnUnparseable    rewrite.Policy
+	History          rewrite.History
+	Align            string            // AlignSourceEnd or AlignNone
+	TargetPartitions int32             // 0: as many as the source has
+	TargetConfig     map[string]string // settings of the target topic that override the source's
+	Compression      string            // a codec, or "" for the one that the source's batches use
+	Isolation        string            // IsolationUncommitted or IsolationCommitted
+	Extend           bool              // capture the new end of an existing plan instead of making one
+}
+
+// Isolation levels, named as in Kafka.
+const (
+	IsolationUncommitted = "read_uncommitted" // what the running job reads: aborted records included
+	IsolationCommitted   = "read_committed"
+)
+
+// DefaultPlanOptions are the defaults of the command line.
+func DefaultPlanOptions() PlanOptions {
+	return PlanOptions{
+		From: "legacy", To: "escaped", Partitioner: "flink-agents",
+		OnUnparseable: rewrite.PolicyFail, History: rewrite.HistoryAll,
+		Align: AlignSourceEnd, Isolation: IsolationUncommitted,
+	}
+}
+
+// Validate reports the first flag that is missing, unknown or in conflict with
+// another. Conflicts are errors; no flag silently wins over another.
+func (o PlanOptions) Validate() error {
+	if err := o.Connections.validate(); err != nil {
+		return err
+	}
+	switch {
+	case o.RunDir == "":
+		return usage("--run-dir is missing", "name a new folder for this migration: --run-dir ./run")
+	case o.Source == "":
+		return usage("--source is missing", "name the topic to read")
+	case o.Target == "":
+		return usage("--target is missing", "name the topic to write; it must not exist yet or be empty")
+	case o.Source == o.Target && len(o.Connections.Target.Bootstrap) == 0:
+		return usage(fmt.Sprintf("source and target are the same topic, %s", o.Source), "rekey never writes to the source: name a new topic with --target")
+	case o.TargetPartitions < 0:
+		return usage(fmt.Sprintf("--target-partitions %d is negative", o.TargetPartitions), "leave it out to have as many as the source")
+	}
+	if _, err := o.rules(max(1, o.TargetPartitions)); err != nil {
+		return err
+	}
+	if !slices.Contains([]string{AlignSourceEnd, AlignNone}, o.Align) {
+		return usage(fmt.Sprintf("unknown --align %q", o.Align), "known: source-end, none")
+	}
+	if o.Compression != "" {
+		if _, err := codecByName(o.Compression); err != nil {
+			return usage(err.Error(), "")
+		}
+	}
+	if !slices.Contains([]string{IsolationUncommitted, IsolationCommitted}, o.Isolation) {
+		return usage(fmt.Sprintf("unknown --isolation-level %q", o.Isolation), "known: read_uncommitted, read_committed")
+	}
+	return nil
+}
+
+// rules turns the names of the options into the rules of every decision.
+func (o PlanOptions) rules(targetPartitions int32) (rewrite.Rules, error) {
+	if !slices.Contains(keycodec.SourceNames(), o.From) {
+		return rewrite.Rules{}, usage(fmt.Sprintf("unknown --from %q", o.From), "known: "+strings.Join(keycodec.SourceNames(), ", "))
+	}
+	if !slices.Contains(keycodec.TargetNames(), o.To) {
+		return rewrite.Rules{}, usage(fmt.Sprintf("unknown --to %q", o.To), "known: "+strings.Join(keycodec.TargetNames(), ", "))
+	}
+	from, err := keycodec.Lookup(o.From)
+	if err != nil {
+		return rewrite.Rules{}, usage(err.Error(), "")
+	}
+	to, err := keycodec.Lookup(o.To)
+	if err != nil {
+		return rewrite.Rules{}, usage(err.Error(), "")
+	}
+	partitioner, err := keycodec.LookupPartitioner(o.Partitioner)
+	if err != nil {
+		return rewrite.Rules{}, usage(err.Error(), "known: "+strings.Join(keycodec.PartitionerNames(), ", "))
+	}
+	rules := rewrite.Rules{
+		From: from, To: to, Partitioner: partitioner, TargetPartitions: targetPartitions,
+		OnUnparseable: o.OnUnparseable, History: o.History,
+	}
+	if err := rules.Validate(); err != nil {
+		return rewrite.Rules{}, usage(err.Error(), "")
+	}
+	return rules, nil
+}
+
+// RunOptions are those of the phases that follow a plan.
+type RunOptions struct {
+	Connections
+	RunDir string
+	// AllowLiveSource accepts a source that is still written to: only what
+	// lay before the captured end is copied and compared.
+	AllowLiveSource bool
+}
+
+// Validate reports the first flag that is missing.
+func (o RunOptions) Validate() error {
+	if err := o.Connections.validate(); err != nil {
+		return err
+	}
+	if o.RunDir == "" {
+		return usage("--run-dir is missing", "name the folder that plan wrote")
+	}
+	return nil
+}
+
+// Environment is what a phase needs besides its options.
+type Environment struct {
+	Version  string           // of the tool, for reports
+	Now      func() time.Time // the clock
+	Progress Progress         // never nil; NoProgress for none
+	Logf     func(format string, args ...any)
+}
+
+func usage(what, do string) error {
+	return &Failure{Kind: ErrUsage, What: what, Do: do}
+}

@@ -1,0 +1,93 @@
+package rewrite
+
+import (
+	"bytes"
+	"fmt"
+	"strconv"
+
+	"rekey/keycodec"
+)
+
+// ProvenanceHeader is the name of the one header that a migration adds to each
+// record it writes. Its value is "<partition>:<offset>" of the source record,
+// both canonical decimals, or "padding" on padding records. Resume, verify and
+// offset translation rest on it alone, so nothing else has to be stored.
+const ProvenanceHeader = "rekey-source"
+
+const paddingMark = "padding"
+
+// PaddingBusinessKey is the business key of padding records. Their state key
+// is this with sequence 0 and nil UUIDs, in the target's format.
+const PaddingBusinessKey = "rekey-padding"
+
+// Provenance is the source position of a record on the target.
+type Provenance struct {
+	Padding   bool // written to move the next offset; came from no source record
+	Partition int32
+	Offset    int64
+}
+
+// AppendProvenance appends the header value for a source position.
+func AppendProvenance(dst []byte, partition int32, offset int64) []byte {
+	dst = strconv.AppendInt(dst, int64(partition), 10)
+	dst = append(dst, ':')
+	return strconv.AppendInt(dst, offset, 10)
+}
+
+// PaddingProvenance is the header value of padding records.
+func PaddingProvenance() []byte { return []byte(paddingMark) }
+
+// ParseProvenance reads a header value. Only the canonical form is accepted,
+// so that parsing and appending are inverse.
+func ParseProvenance(value []byte) (Provenance, error) {
+	if string(value) == paddingMark {
+		return Provenance{Padding: true}, nil
+	}
+	left, right, found := bytes.Cut(value, []byte{':'})
+	if !found {
+		return Provenance{}, fmt.Errorf("%s header %q is neither <partition>:<offset> nor %q", ProvenanceHeader, value, paddingMark)
+	}
+	partition, ok := canonicalDecimal(left, 1<<31-1)
+	if !ok {
+		return Provenance{}, fmt.Errorf("%s header %q: the partition is no canonical decimal below 2^31", ProvenanceHeader, value)
+	}
+	offset, ok := canonicalDecimal(right, 1<<63-1)
+	if !ok {
+		return Provenance{}, fmt.Errorf("%s header %q: the offset is no canonical decimal below 2^63", ProvenanceHeader, value)
+	}
+	return Provenance{Partition: int32(partition), Offset: int64(offset)}, nil
+}
+
+// canonicalDecimal parses digits without sign or leading zero, without
+// allocating: it runs once for each record on the target.
+func canonicalDecimal(text []byte, limit uint64) (uint64, bool) {
+	if len(text) == 0 || len(text) > 19 || len(text) > 1 && text[0] == '0' {
+		return 0, false
+	}
+	var n uint64 // 19 digits cannot overflow 64 bits
+	for _, c := range text {
+		if c < '0' || c > '9' {
+			return 0, false
+		}
+		n = n*10 + uint64(c-'0')
+	}
+	return n, n <= limit
+}
+
+// FindProvenance gives the value of the provenance header, if the record has
+// one. It looks at the last header first: that is where a migration puts it.
+func FindProvenance(headers []Header) ([]byte, bool) {
+	for i := len(headers) - 1; i >= 0; i-- {
+		if string(headers[i].Key) == ProvenanceHeader {
+			return headers[i].Value, true
+		}
+	}
+	return nil, false
+}
+
+// PaddingKey is the reserved state key of padding records in the target's
+// format.
+func PaddingKey(to keycodec.Format) ([]byte, error) {
+	key := keycodec.Key{BusinessKey: []byte(PaddingBusinessKey), KeyGroup: keycodec.NoKeyGroup}
+	return to.Append(nil, &key)
+}
