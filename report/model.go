@@ -29,6 +29,7 @@ type Report struct {
 	Traits      []TraitCount  `json:"traits"`        // keys that parse but deserve a look
 	Spread      []Load        `json:"spread"`        // records by partition, before and after
 	Times       TimeRange     `json:"timestamps"`
+	Timeline    []TimeBucket  `json:"timeline"`     // records by time, see Timeline; empty when nobody counted
 	Codecs      []NamedCount  `json:"codecs"`       // compression of the source's batches
 	Actions     []NamedCount  `json:"actions"`      // records by action UUID, most first, the first few
 	ActionCount int64         `json:"action_count"` // distinct action UUIDs
@@ -183,6 +184,14 @@ type TimeRange struct {
 	Newest   int64    `json:"newest_ms"`
 	NewestAt Position `json:"newest_at"`
 	Unset    int64    `json:"unset"`
+}
+
+// TimeBucket counts the records with timestamps from From up to, but not
+// including, To.
+type TimeBucket struct {
+	From    int64 `json:"from_ms"`
+	To      int64 `json:"to_ms"`
+	Records int64 `json:"records"`
 }
 
 // NamedCount is a count with a name.
