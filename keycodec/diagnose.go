@@ -25,7 +25,7 @@ func diagnoseWhole(format string, stateKey []byte) *ParseError {
 		return invalidUTF8(format, FieldKey, stateKey)
 	}
 	if detail := encodedForm(stateKey); detail != "" && format != nameLengthPrefixed && format != NameFlinkAgents04 {
-		return &ParseError{format, AlreadyEncoded, FieldKey, 0, "expected a key that was not migrated yet, found " + detail}
+		return &ParseError{format, AlreadyEncoded, FieldKey, 0, fmt.Sprintf("expected the %s format, found %s", format, detail)}
 	}
 	if isDashed(stateKey) {
 		return &ParseError{format, Dashed, FieldSequence, len(stateKey) - tailLen,

@@ -58,5 +58,5 @@ type ParseError struct {
 }
 
 func (e *ParseError) Error() string {
-	return fmt.Sprintf("%s: not a %s key: %s, byte %d: %s", e.Reason, e.Format, e.Field, e.Offset, e.Detail)
+	return fmt.Sprintf("%s: not in %s format: %s, byte %d: %s", e.Reason, e.Format, e.Field, e.Offset, e.Detail)
 }

@@ -14,7 +14,6 @@ import (
 // The causes that Suggest recognises, a closed list.
 const (
 	CauseDoubleEncoded = "double-encoded"         // the key is in a target format already
-	CauseOtherFormat   = "other-format"           // the key is whole, in another source format
 	CauseWhitespace    = "surrounding-whitespace" // space, tab, line break or byte order mark at an end
 	CauseNULPadding    = "nul-padding"            // NUL bytes at an end
 	CauseJSONQuoted    = "json-quoted"            // the key is a JSON string
@@ -24,17 +23,16 @@ const (
 	CauseURNUUID       = "urn-uuid"               // urn:uuid:a1b2…
 	CauseUndashedUUID  = "undashed-uuid"          // 32 hexadecimal digits
 	CauseLostSeparator = "lost-separator"         // the '_' beside the event UUID is gone, or another character
+	CauseOtherFormat   = "other-format"           // the key is whole, in another source format
 )
 
 // Causes lists every cause in the order in which they are tried.
 func Causes() []string {
-	list := []string{CauseDoubleEncoded, CauseOtherFormat}
+	list := []string{CauseDoubleEncoded}
 	for _, m := range menders {
-		if !slices.Contains(list, m.cause) {
-			list = append(list, m.cause)
-		}
+		list = append(list, m.cause)
 	}
-	return list
+	return slices.Compact(append(list, CauseOtherFormat))
 }
 
 // Suggestion is what a key that cannot be parsed probably was before something spoilt it. It is for a
@@ -54,13 +52,16 @@ func Suggest(f Format, stateKey []byte) (Suggestion, bool) {
 	if len(stateKey) == 0 || f.Parse(&k, stateKey) == nil {
 		return Suggestion{}, false
 	}
-	if s, ok := suggestOtherFormat(f, stateKey); ok {
-		return s, true
+	if f.Name() != nameLengthPrefixed && parseLengthPrefixed(&k, stateKey) {
+		return Suggestion{CauseDoubleEncoded, k.Clone(), "take the key out of its length-prefixed form"}, true
 	}
 	for _, outer := range menders {
 		if mended := outer.mend(f, stateKey); mended != nil && f.Parse(&k, mended) == nil {
 			return Suggestion{outer.cause, k.Clone(), outer.text}, true
 		}
+	}
+	if other := otherSourceOf(f, stateKey); other != nil && other.Parse(&k, stateKey) == nil {
+		return Suggestion{CauseOtherFormat, k.Clone(), "read the key as " + other.Name()}, true
 	}
 	for _, outer := range menders {
 		mended := outer.mend(f, stateKey)
@@ -74,22 +75,19 @@ func Suggest(f Format, stateKey []byte) (Suggestion, bool) {
 	return Suggestion{}, false
 }
 
-func suggestOtherFormat(f Format, stateKey []byte) (Suggestion, bool) {
+// otherSourceOf returns the source format other than f that stateKey is a whole key of, nil if none.
+func otherSourceOf(f Format, stateKey []byte) Format {
 	var k Key
-	if f.Name() != nameLengthPrefixed && parseLengthPrefixed(&k, stateKey) {
-		return Suggestion{CauseDoubleEncoded, k.Clone(), "take the key out of its length-prefixed form"}, true
+	isSource := slices.ContainsFunc(sources, func(s Format) bool { return s.Name() == f.Name() })
+	switch {
+	case !isSource, parseFlinkAgents04(&k, stateKey, MaxMaxParallelism): // the latter reads as keygroup-last, too
+		return nil
+	case parseLegacy(&k, stateKey):
+		return Legacy
+	case parseKeyGroupLast(&k, stateKey):
+		return KeyGroupLast
 	}
-	// A flink-agents-0.4 key reads as keygroup-last, with the digest for a business key.
-	if !slices.ContainsFunc(sources, func(s Format) bool { return s.Name() == f.Name() }) ||
-		parseFlinkAgents04(&k, stateKey, MaxMaxParallelism) {
-		return Suggestion{}, false
-	}
-	for _, other := range []Format{Legacy, KeyGroupLast} {
-		if other.Parse(&k, stateKey) == nil {
-			return Suggestion{CauseOtherFormat, k.Clone(), "read the key as " + other.Name()}, true
-		}
-	}
-	return Suggestion{}, false
+	return nil
 }
 
 // mender undoes one cause. It returns nil where it finds nothing to undo; whether the result makes
@@ -134,7 +132,10 @@ func unquoteJSON(_ Format, stateKey []byte) []byte {
 	return []byte(text)
 }
 
-func unescapeURL(_ Format, stateKey []byte) []byte {
+func unescapeURL(f Format, stateKey []byte) []byte {
+	if f.Name() == nameEscaped {
+		return nil // its percent signs are its own
+	}
 	text, err := url.PathUnescape(string(stateKey))
 	if err != nil || text == string(stateKey) {
 		return nil
