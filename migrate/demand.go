@@ -1,0 +1,86 @@
+package migrate
+
+import (
+	"context"
+
+	"golang.org/x/sync/errgroup"
+
+	"rekey/rewrite"
+)
+
+// demand says what a plan demands of the source: each record of a span with
+// the decision on it. Plan, apply and verify all ask it, so they cannot
+// disagree about what belongs on the target.
+type demand struct {
+	source Source
+	rules  rewrite.Rules
+	prints fingerprinter
+	count  *counter // positions passed
+}
+
+// each calls fn with every record of a span that has an offset of at least
+// from, in order. Where decisions depend on later records of a key, the whole
+// span is read once before.
+func (d demand) each(ctx context.Context, span Span, from int64, fn func(*rewrite.Record, rewrite.Decision) error) (ReadStats, error) {
+	var last keyTable[int64] // offset of the last record of each key in the span
+	if d.rules.NeedsLast() {
+		_, err := d.source.Read(ctx, span, func(records []rewrite.Record) error {
+			for i := range records {
+				offset, _ := last.at(d.prints.of(records[i].Key))
+				*offset = records[i].Offset
+			}
+			return nil
+		})
+		if err != nil {
+			return ReadStats{}, err
+		}
+	}
+	decider := rewrite.NewDecider(d.rules)
+	position := max(span.From, from)
+	stats, err := d.source.Read(ctx, Span{span.Partition, position, span.To}, func(records []rewrite.Record) error {
+		for i := range records {
+			record := &records[i]
+			isLast := false
+			if d.rules.NeedsLast() {
+				offset := last.get(d.prints.of(record.Key))
+				isLast = offset == nil || *offset == record.Offset
+			}
+			decision, err := decider.Decide(record, isLast)
+			if err != nil {
+				return err
+			}
+			if err := fn(record, decision); err != nil {
+				return err
+			}
+		}
+		if n := len(records); n > 0 {
+			d.count.add(records[n-1].Offset + 1 - position)
+			position = records[n-1].Offset + 1
+		}
+		return nil
+	})
+	if err == nil {
+		d.count.add(span.To - position) // a hole at the end is passed too
+	}
+	return stats, err
+}
+
+// readersAtOnce bounds how many partitions are read at the same time, and with
+// it the memory for what was fetched: each has one response in work, one ready
+// and one on its way.
+const readersAtOnce = 4
+
+// eachSpan runs fn for every span, several at a time, until one fails.
+func eachSpan(ctx context.Context, spans []Span, fn func(context.Context, Span) error) error {
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(readersAtOnce)
+	for _, span := range spans {
+		group.Go(func() error {
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
+			return fn(ctx, span)
+		})
+	}
+	return group.Wait()
+}

@@ -1,0 +1,247 @@
+package migrate
+
+import (
+	"bufio"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"sort"
+	"sync"
+
+	"rekey/keycodec"
+	"rekey/report"
+	"rekey/rewrite"
+)
+
+// badKeys collects the keys that cannot be parsed. Statistics stay in memory,
+// in a table of fixed-size entries; the keys themselves, which may be long, go
+// to a temporary file in the run directory.
+type badKeys struct {
+	mu     sync.Mutex
+	prints fingerprinter
+	table  keyTable[badKeyStats]
+	file   *os.File
+	buffer *bufio.Writer
+	length int64
+}
+
+// badKeyStats is what is known of one key. Positions are the first and last by
+// partition, then offset.
+type badKeyStats struct {
+	spooled                       int64 // place of the key in the file
+	firstOffset, lastOffset       int64
+	firstPartition, lastPartition int32
+	records, tombstones           uint32
+}
+
+func newBadKeys(dir runDir, prints fingerprinter) (*badKeys, error) {
+	file, err := os.CreateTemp(string(dir), ".keys-*")
+	if err != nil {
+		return nil, fmt.Errorf("spool keys that cannot be parsed: %w", err)
+	}
+	return &badKeys{prints: prints, file: file, buffer: bufio.NewWriterSize(file, 1<<16)}, nil
+}
+
+func (b *badKeys) close() error { return errors.Join(b.file.Close(), os.Remove(b.file.Name())) }
+
+// add takes note of one record. A key is spooled as one byte that tells null
+// from others, its length in eight bytes, and its bytes.
+func (b *badKeys) add(r *rewrite.Record) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	print := b.prints.of(r.Key)
+	if r.Key == nil {
+		print[0]++ // null and empty are two keys
+	}
+	stats, isNew := b.table.at(print)
+	if isNew {
+		*stats = badKeyStats{spooled: b.length, firstPartition: r.Partition, firstOffset: r.Offset, lastPartition: r.Partition, lastOffset: r.Offset}
+		var head [9]byte
+		if r.Key == nil {
+			head[0] = 1
+		}
+		for i := range 8 {
+			head[1+i] = byte(len(r.Key) >> (8 * i))
+		}
+		if _, err := b.buffer.Write(head[:]); err != nil {
+			return fmt.Errorf("spool keys that cannot be parsed: %w", err)
+		}
+		if _, err := b.buffer.Write(r.Key); err != nil {
+			return fmt.Errorf("spool keys that cannot be parsed: %w", err)
+		}
+		b.length += int64(len(head) + len(r.Key))
+	}
+	if before(r.Partition, r.Offset, stats.firstPartition, stats.firstOffset) {
+		stats.firstPartition, stats.firstOffset = r.Partition, r.Offset
+	}
+	if before(stats.lastPartition, stats.lastOffset, r.Partition, r.Offset) {
+		stats.lastPartition, stats.lastOffset = r.Partition, r.Offset
+	}
+	stats.records++
+	if r.Value == nil {
+		stats.tombstones++
+	}
+	return nil
+}
+
+func before(p int32, o int64, q int32, w int64) bool { return p < q || p == q && o < w }
+
+// each calls fn for every key, ordered by first position.
+func (b *badKeys) each(fn func(key []byte, stats *badKeyStats) error) error {
+	if err := b.buffer.Flush(); err != nil {
+		return fmt.Errorf("spool keys that cannot be parsed: %w", err)
+	}
+	order := make([]uint32, b.table.size)
+	for i := range order {
+		order[i] = uint32(i)
+	}
+	sort.Slice(order, func(i, j int) bool {
+		x, y := &b.table.entry(int(order[i])).value, &b.table.entry(int(order[j])).value
+		return before(x.firstPartition, x.firstOffset, y.firstPartition, y.firstOffset)
+	})
+	for _, i := range order {
+		stats := &b.table.entry(int(i)).value
+		key, err := b.key(stats.spooled)
+		if err != nil {
+			return fmt.Errorf("read back a spooled key: %w", err)
+		}
+		if err := fn(key, stats); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (b *badKeys) key(at int64) ([]byte, error) {
+	var head [9]byte
+	if _, err := b.file.ReadAt(head[:], at); err != nil {
+		return nil, err
+	}
+	if head[0] == 1 {
+		return nil, nil
+	}
+	length := 0
+	for i := range 8 {
+		length |= int(head[1+i]) << (8 * i)
+	}
+	key := make([]byte, length)
+	_, err := b.file.ReadAt(key, at+int64(len(head)))
+	if errors.Is(err, io.EOF) && length == 0 {
+		err = nil
+	}
+	return key, err
+}
+
+// entry is a key's line of unparseable.jsonl.
+func badKeyEntry(from keycodec.Format, policy rewrite.Policy, key []byte, stats *badKeyStats) (report.BadKey, error) {
+	var parsed keycodec.Key
+	problem, ok := errors.AsType[*keycodec.ParseError](from.Parse(&parsed, key))
+	if !ok {
+		return report.BadKey{}, fmt.Errorf("a key in the spool parses: %q", key)
+	}
+	decision := string(policy)
+	switch {
+	case policy == rewrite.PolicyFail:
+		decision = rewrite.Refuse.String()
+	case policy == rewrite.PolicyCopy && key == nil:
+		decision = rewrite.Quarantine.String()
+	}
+	entry := report.BadKey{
+		KeyBase64: base64OrNull(key), Key: report.Printable(key),
+		Reason: string(problem.Reason), Field: problem.Field, Byte: problem.Offset, Detail: problem.Detail,
+		Records: int64(stats.records), Tombstones: int64(stats.tombstones),
+		First:    report.Position{Partition: stats.firstPartition, Offset: stats.firstOffset},
+		Last:     report.Position{Partition: stats.lastPartition, Offset: stats.lastOffset},
+		Decision: decision,
+	}
+	if s, found := keycodec.Suggest(from, key); found {
+		entry.Suggestion = &report.Suggestion{
+			Cause: s.Cause, Text: s.Text, BusinessKey: string(s.Repaired.BusinessKey), Sequence: s.Repaired.Sequence,
+			EventUUID: s.Repaired.Event.String(), ActionUUID: s.Repaired.Action.String(),
+		}
+	}
+	return entry, nil
+}
+
+func base64OrNull(data []byte) *string {
+	if data == nil {
+		return nil
+	}
+	text := base64.StdEncoding.EncodeToString(data)
+	return &text
+}
+
+// quarantined is a line of quarantine.jsonl: a whole record. Base64 is null
+// for null.
+type quarantined struct {
+	Partition   int32               `json:"partition"`
+	Offset      int64               `json:"offset"`
+	TimestampMS int64               `json:"timestamp_ms"`
+	Reason      string              `json:"reason"`
+	KeyBase64   *string             `json:"key_base64"`
+	ValueBase64 *string             `json:"value_base64"`
+	Headers     []quarantinedHeader `json:"headers"`
+}
+
+type quarantinedHeader struct {
+	KeyBase64   *string `json:"key_base64"`
+	ValueBase64 *string `json:"value_base64"`
+}
+
+// quarantineSpool keeps the quarantined records of one source partition in a
+// temporary file until all partitions are read, so that the final file is in
+// order whatever partition was read first.
+type quarantineSpool struct {
+	dir     runDir
+	file    *os.File // nil before the first record
+	buffer  *bufio.Writer
+	encoder *json.Encoder
+	lines   int64
+}
+
+func (q *quarantineSpool) add(r *rewrite.Record, problem *keycodec.ParseError) error {
+	if q.file == nil {
+		file, err := os.CreateTemp(string(q.dir), ".quarantine-*")
+		if err != nil {
+			return fmt.Errorf("spool quarantined records: %w", err)
+		}
+		q.file, q.buffer = file, bufio.NewWriterSize(file, 1<<16)
+		q.encoder = json.NewEncoder(q.buffer)
+		q.encoder.SetEscapeHTML(false)
+	}
+	line := quarantined{Partition: r.Partition, Offset: r.Offset, TimestampMS: r.Timestamp, Reason: string(problem.Reason),
+		KeyBase64: base64OrNull(r.Key), ValueBase64: base64OrNull(r.Value), Headers: []quarantinedHeader{}}
+	for _, h := range r.Headers {
+		line.Headers = append(line.Headers, quarantinedHeader{base64OrNull(h.Key), base64OrNull(h.Value)})
+	}
+	if err := q.encoder.Encode(line); err != nil {
+		return fmt.Errorf("spool quarantined records: %w", err)
+	}
+	q.lines++
+	return nil
+}
+
+// copyTo appends the spooled lines to w.
+func (q *quarantineSpool) copyTo(w io.Writer) error {
+	if q.file == nil {
+		return nil
+	}
+	if err := q.buffer.Flush(); err != nil {
+		return err
+	}
+	if _, err := q.file.Seek(0, io.SeekStart); err != nil {
+		return err
+	}
+	_, err := io.Copy(w, q.file)
+	return err
+}
+
+func (q *quarantineSpool) close() error {
+	if q.file == nil {
+		return nil
+	}
+	return errors.Join(q.file.Close(), os.Remove(q.file.Name()))
+}

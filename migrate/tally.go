@@ -1,0 +1,260 @@
+package migrate
+
+import (
+	"bytes"
+
+	"github.com/google/uuid"
+
+	"rekey/keycodec"
+	"rekey/report"
+	"rekey/rewrite"
+)
+
+// mostActions bounds how many action UUIDs are counted one by one: real jobs
+// have a few for each run, a wrong topic may have any number.
+const mostActions = 10_000
+
+// tally sums up the decisions on the records of one source partition, then of
+// all of them.
+type tally struct {
+	rules            rewrite.Rules
+	sourcePartitions int32
+	released         keycodec.Partitioner // what the running job uses
+
+	counts      report.Counts
+	flows       []flow // by target partition; Records 0 where nothing flows
+	traits      map[keycodec.Traits]*report.TraitCount
+	actions     map[uuid.UUID]int64
+	manyActions bool
+	times       report.TimeRange
+	timed       int64 // records with a timestamp
+	batches     [5]int64
+
+	separator     int64 // records whose business key holds the separator
+	prunable      int64 // of those, ending in _digits: a prune could hit another key's state
+	migrated      int64 // records with a provenance header
+	migratedAt    report.Position
+	refusedKeys   int64 // records whose new key the released partitioner refuses
+	largestTarget int64
+	largestAt     report.Position
+	late          int64 // records with a timestamp that cannot be written
+	lateAt        report.Position
+	lateMS        int64
+}
+
+func newTally(rules rewrite.Rules, partition, sourcePartitions int32) (*tally, error) {
+	released, err := keycodec.LookupPartitioner("flink-agents")
+	if err != nil {
+		return nil, err
+	}
+	t := &tally{rules: rules, sourcePartitions: sourcePartitions, released: released,
+		traits: map[keycodec.Traits]*report.TraitCount{}, actions: map[uuid.UUID]int64{}}
+	t.flows = make([]flow, rules.TargetPartitions)
+	for target := range t.flows {
+		t.flows[target] = flow{Source: partition, Target: int32(target)}
+	}
+	return t, nil
+}
+
+// add counts one record and its decision.
+func (t *tally) add(r *rewrite.Record, d rewrite.Decision) {
+	at := report.Position{Partition: r.Partition, Offset: r.Offset}
+	size := int64(r.Size())
+	t.counts.Records++
+	t.counts.Bytes += size
+	t.counts.LargestRecord = max(t.counts.LargestRecord, size)
+	if len(r.Headers) > 0 {
+		t.counts.Headers++
+	}
+	if r.Value != nil && len(r.Value) == 0 {
+		t.counts.EmptyValues++
+	}
+	t.time(r.Timestamp, at)
+	if d.Problem != nil {
+		t.counts.Unparseable++
+		if r.Value == nil {
+			t.counts.UnparseableTombstones++
+		}
+	}
+	switch d.Action {
+	case rewrite.Write:
+		t.counts.Rewritten++
+	case rewrite.Tombstone:
+		t.counts.Tombstones++
+	case rewrite.Copy:
+		t.counts.Copied++
+	case rewrite.Omit:
+		t.counts.Omitted++
+	case rewrite.Quarantine:
+		t.counts.Quarantined++
+	case rewrite.Refuse:
+		t.counts.Undecided++
+	}
+	if d.AlreadyMigrated {
+		if t.migrated == 0 {
+			t.migratedAt = at
+		}
+		t.migrated++
+	}
+	if d.Parsed != nil {
+		t.parsed(r, d, at)
+	}
+	if d.Action.OnTarget() {
+		t.onTarget(r, d, at)
+	}
+}
+
+// parsed counts what is worth knowing of a key that parses.
+func (t *tally) parsed(r *rewrite.Record, d rewrite.Decision, at report.Position) {
+	if bytes.IndexByte(d.Parsed.BusinessKey, '_') >= 0 {
+		t.separator++
+		if endsInNumber(d.Parsed.BusinessKey) {
+			t.prunable++
+		}
+	}
+	if !keycodec.RuntimeRefuses(r.Key) &&
+		t.released.Partition(t.rules.From, r.Key, d.Parsed, r.Partition, t.sourcePartitions) != r.Partition {
+		t.counts.Misplaced++
+	}
+	if traits := d.Parsed.Traits(); traits != 0 {
+		for bit := keycodec.Traits(1); bit != 0 && bit <= traits; bit <<= 1 {
+			if traits&bit == 0 {
+				continue
+			}
+			count := t.traits[bit]
+			if count == nil {
+				count = &report.TraitCount{Example: report.Printable(d.Parsed.BusinessKey), At: at}
+				t.traits[bit] = count
+			}
+			count.Records++
+		}
+	}
+	if _, known := t.actions[d.Parsed.Action]; known || len(t.actions) < mostActions {
+		t.actions[d.Parsed.Action]++
+	} else {
+		t.manyActions = true
+	}
+}
+
+// endsInNumber says whether a business key ends in "_" and digits.
+func endsInNumber(key []byte) bool {
+	digits := 0
+	for digits < len(key) && key[len(key)-1-digits] >= '0' && key[len(key)-1-digits] <= '9' {
+		digits++
+	}
+	return digits > 0 && digits < len(key) && key[len(key)-1-digits] == '_'
+}
+
+// onTarget counts a record that will be written.
+func (t *tally) onTarget(r *rewrite.Record, d rewrite.Decision, at report.Position) {
+	if !bytes.Equal(r.Key, d.Key) {
+		t.counts.ChangedKeys++
+	}
+	if r.Partition != d.Partition {
+		t.counts.Moved++
+	}
+	if d.Parsed != nil && keycodec.RuntimeRefuses(d.Key) {
+		t.refusedKeys++
+	}
+	f := &t.flows[d.Partition]
+	if f.Records == 0 {
+		f.First = r.Offset
+	}
+	f.Records++
+	f.Last = r.Offset
+	if size := targetSize(r, d.Key); size > t.largestTarget {
+		t.largestTarget, t.largestAt = size, at
+	}
+	if r.Timestamp > newestWritable || r.Timestamp < -1 {
+		if t.late == 0 {
+			t.lateAt, t.lateMS = at, r.Timestamp
+		}
+		t.late++
+	}
+}
+
+// targetSize bounds the size of a batch that holds this record alone, before
+// compression, with its new key and the provenance header.
+func targetSize(r *rewrite.Record, key []byte) int64 {
+	const provenance = len(rewrite.ProvenanceHeader) + 31 // two decimals and a colon
+	return int64(batchOverhead + wireSize(r) - len(r.Key) + len(key) + headerOverhead + provenance)
+}
+
+func (t *tally) time(ms int64, at report.Position) {
+	if ms == -1 {
+		t.times.Unset++
+		return
+	}
+	if t.timed == 0 || ms < t.times.Oldest {
+		t.times.Oldest, t.times.OldestAt = ms, at
+	}
+	if t.timed == 0 || ms > t.times.Newest {
+		t.times.Newest, t.times.NewestAt = ms, at
+	}
+	t.timed++
+}
+
+// merge adds the tally of another source partition.
+func (t *tally) merge(o *tally) {
+	addCounts(&t.counts, &o.counts)
+	t.flows = append(t.flows, o.flows...)
+	for bit, count := range o.traits {
+		if have := t.traits[bit]; have != nil {
+			have.Records += count.Records
+		} else {
+			t.traits[bit] = count
+		}
+	}
+	for action, n := range o.actions {
+		t.actions[action] += n
+	}
+	t.manyActions = t.manyActions || o.manyActions
+	if o.timed > 0 {
+		if t.timed == 0 || o.times.Oldest < t.times.Oldest {
+			t.times.Oldest, t.times.OldestAt = o.times.Oldest, o.times.OldestAt
+		}
+		if t.timed == 0 || o.times.Newest > t.times.Newest {
+			t.times.Newest, t.times.NewestAt = o.times.Newest, o.times.NewestAt
+		}
+	}
+	t.timed += o.timed
+	t.times.Unset += o.times.Unset
+	for codec, n := range o.batches {
+		t.batches[codec] += n
+	}
+	t.separator += o.separator
+	t.prunable += o.prunable
+	t.refusedKeys += o.refusedKeys
+	if o.migrated > 0 && t.migrated == 0 {
+		t.migratedAt = o.migratedAt
+	}
+	t.migrated += o.migrated
+	if o.largestTarget > t.largestTarget {
+		t.largestTarget, t.largestAt = o.largestTarget, o.largestAt
+	}
+	if o.late > 0 && t.late == 0 {
+		t.lateAt, t.lateMS = o.lateAt, o.lateMS
+	}
+	t.late += o.late
+}
+
+func addCounts(sum, more *report.Counts) {
+	sum.Records += more.Records
+	sum.Bytes += more.Bytes
+	sum.Rewritten += more.Rewritten
+	sum.Tombstones += more.Tombstones
+	sum.Omitted += more.Omitted
+	sum.Quarantined += more.Quarantined
+	sum.Copied += more.Copied
+	sum.Dropped += more.Dropped
+	sum.Undecided += more.Undecided
+	sum.Unparseable += more.Unparseable
+	sum.UnparseableTombstones += more.UnparseableTombstones
+	sum.ChangedKeys += more.ChangedKeys
+	sum.Moved += more.Moved
+	sum.Misplaced += more.Misplaced
+	sum.Aborted += more.Aborted
+	sum.Headers += more.Headers
+	sum.EmptyValues += more.EmptyValues
+	sum.LargestRecord = max(sum.LargestRecord, more.LargestRecord)
+}
