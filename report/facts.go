@@ -180,11 +180,16 @@ type side struct {
 	Most       int64 // on the fullest partition
 	Fullest    int32
 	Partitions int
-	Hot        bool // the fullest has far more than its share
 }
 
-// spread sums up both sides. A partition is hot with twice its even share; below
-// ten records a partition, chance alone does that.
+// hot reports whether n records are far too many for one partition: twice an even
+// share. Below ten records a partition, chance alone does that.
+func (s *side) hot(n int64) bool {
+	even := s.Total / int64(max(s.Partitions, 1))
+	return s.Partitions > 1 && even >= 10 && n/2 >= even
+}
+
+// spread sums up both sides.
 func (r *Report) spread() (before, after side) {
 	before.Partitions, after.Partitions = int(r.Source.Count), int(r.Target.Count)
 	for _, l := range r.Spread {
@@ -195,8 +200,6 @@ func (r *Report) spread() (before, after side) {
 		if s.Partitions <= 0 {
 			s.Partitions = max(len(r.Spread), 1)
 		}
-		n := int64(s.Partitions)
-		s.Hot = n > 1 && s.Total/n >= 10 && s.Most/2 >= s.Total/n
 	}
 	return before, after
 }
@@ -222,11 +225,11 @@ func (s *side) sentence() string {
 		return "No records."
 	case s.Partitions == 1:
 		return "One partition holds everything."
-	case s.Hot:
-		return fmt.Sprintf("Partition %d is hot: it holds %s of the records, %.1f times an even share.",
+	case s.hot(s.Most):
+		return fmt.Sprintf("Partition %d is hot: %s of the records, %.1f times an even share.",
 			s.Fullest, percent(s.Most, s.Total), s.times())
 	}
-	return fmt.Sprintf("The fullest partition, %d, holds %s of the records, %.1f times an even share.",
+	return fmt.Sprintf("Fullest is partition %d: %s of the records, %.1f times an even share.",
 		s.Fullest, percent(s.Most, s.Total), s.times())
 }
 
@@ -329,20 +332,7 @@ func (r *Report) meaning(c ReasonCount) string {
 	return "no explanation is known"
 }
 
-// where says at which place a key is found, once or from first to last.
-func (b *BadKey) where() string {
-	if b.First == b.Last {
-		return b.First.String()
-	}
-	return b.First.String() + " to " + b.Last.String()
-}
-
-// repaired shows what a suggestion would make of the key.
-func (s *Suggestion) repaired() string {
-	return fmt.Sprintf("business key %s, sequence %d", Printable([]byte(s.BusinessKey)), s.Sequence)
-}
-
-// words for the decision on a bad key.
+// decisionWords says what happens to a bad key as things stand.
 func decisionWords(d string) string {
 	switch d {
 	case "refuse":

@@ -17,8 +17,9 @@ const (
 	cyan   = "36"
 )
 
-// pairWidth is the column at which the values of a list start.
-const pairWidth = 16
+// pairWidth is the column at which the values of a list start: a plan id, 64
+// digits, ends exactly with the line then.
+const pairWidth = 14
 
 // page collects lines of text. No line is wider than width, except for a command
 // with a single word that is: a command is there to be copied, and a broken word
@@ -68,7 +69,7 @@ func (p *page) title(left, right string) {
 	p.line(p.paint(bold, left) + strings.Repeat(" ", gap) + p.paint(dim, right))
 }
 
-func (p *page) verdict(v Verdict) {
+func (p *page) verdict(v Verdict, explain bool) {
 	word, means := v.label()
 	code := red
 	switch v.Code {
@@ -78,7 +79,9 @@ func (p *page) verdict(v Verdict) {
 		code = "1;" + yellow
 	}
 	p.banner(word, code, v.Summary)
-	p.hang(0, "", len(word)+2, "This means: "+means)
+	if explain {
+		p.hang(0, "", Width(word)+2, "This means: "+means)
+	}
 }
 
 func (p *page) banner(word, code, text string) {
@@ -128,11 +131,11 @@ func (p *page) hangColor(indent int, label string, column int, code, s string) {
 // a shell reads it.
 func (p *page) commands(cmds []string) {
 	for _, c := range cmds {
-		for i, l := range continued(plain(c), p.width-6) {
+		for i, l := range continued(plain(c), p.width-4) {
 			if i == 0 {
 				p.line("  " + p.paint(dim, "$") + " " + p.paint(bold, l))
 			} else {
-				p.line("      " + p.paint(bold, l))
+				p.line("    " + p.paint(bold, l))
 			}
 		}
 	}
@@ -242,6 +245,23 @@ func (p *page) table(t table) {
 		}
 	}
 	last := len(t.cols) - 1
+	room := p.width + 2 // the last column needs no gap behind it
+	if t.cols[last].wrap {
+		room = p.width - 24
+	}
+	for used > room {
+		widest := -1
+		for i, c := range t.cols {
+			if c.max > 0 && widths[i] > 10 && (widest < 0 || widths[i] > widths[widest]) {
+				widest = i
+			}
+		}
+		if widest < 0 {
+			break
+		}
+		widths[widest]--
+		used--
+	}
 	if t.cols[last].wrap {
 		widths[last] = max(p.width-used, 20)
 	}
@@ -368,10 +388,14 @@ func continued(cmd string, width int) []string {
 	words = append(words, cmd[start:])
 	var lines []string
 	line := words[0]
-	for _, w := range words[1:] {
-		if Width(line)+1+Width(w) > width-2 {
+	for i, w := range words[1:] {
+		room := width
+		if i < len(words)-2 {
+			room -= 2 // for the backslash
+		}
+		if Width(line)+1+Width(w) > room {
 			lines = append(lines, line+` \`)
-			line = w
+			line = "  " + w
 			continue
 		}
 		line += " " + w

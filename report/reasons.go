@@ -15,6 +15,9 @@ var reasons = []reason{
 	{"bad-action-uuid", "The action UUID is not 36 characters of lower-case hex and dashes."},
 	{"dashed", "The key is from before release 0.1.0: it has no sequence number to carry over."},
 	{"already-encoded", "The key already has a target form of rekey: it was migrated before."},
+	{"bad-key-group", "The key group is not a plain decimal number in front of or behind a state key."},
+	{"bad-escape", "The business key has a % that is not followed by 25 or 5F."},
+	{"bad-length", "The length in front of the business key is not the one that it has."},
 	{"foreign", "The key is not one of Flink Agents: something else writes to this topic."},
 	{"unknown-action", "The action UUID is not in the file given with --actions, so it has no new name."},
 }

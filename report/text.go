@@ -30,7 +30,7 @@ const (
 func (r *Report) WriteText(w io.Writer, st Style) error {
 	p := newPage(st)
 	p.title("rekey plan report", r.Tool)
-	p.verdict(r.Verdict)
+	p.verdict(r.Verdict, true)
 	r.whatToDo(p, false)
 	p.findings(r.Findings)
 	r.topics(p)
@@ -60,7 +60,7 @@ func (r *Report) WriteText(w io.Writer, st Style) error {
 func (r *Report) WriteSummary(w io.Writer, st Style) error {
 	p := newPage(st)
 	p.title(fmt.Sprintf("rekey plan  %s -> %s", plain(r.Source.Name), plain(r.Target.Name)), r.Tool)
-	p.verdict(r.Verdict)
+	p.verdict(r.Verdict, false)
 	r.whatToDo(p, true)
 
 	p.heading("RECORDS")
@@ -75,8 +75,8 @@ func (r *Report) WriteSummary(w io.Writer, st Style) error {
 		total += ": " + strings.Join(parts, ", ")
 	}
 	p.para(2, total+".")
-	p.para(2, fmt.Sprintf("Keys %s -> %s, %s changed; partitioner %s, history %s.", plain(r.Options.From), plain(r.Options.To),
-		thousands(r.Counts.ChangedKeys), plain(r.Options.Partitioner), plain(r.Options.History)))
+	p.para(2, fmt.Sprintf("Keys %s -> %s, %s changed; history %s.", plain(r.Options.From), plain(r.Options.To),
+		thousands(r.Counts.ChangedKeys), plain(r.Options.History)))
 	if r.Padding.Records > 0 {
 		p.para(2, plural(r.Padding.Records, "padding record", "padding records")+" first, so that old recovery markers stay valid.")
 	}
@@ -88,25 +88,26 @@ func (r *Report) WriteSummary(w io.Writer, st Style) error {
 			reasons = append(reasons, thousands(c.Keys)+" "+plain(c.Reason))
 		}
 		p.para(2, joinSome(reasons, 6)+".")
-		r.keyTable(p, r.Examples[:min(len(r.Examples), 4)], false)
-		if r.BadKeys > 4 {
+		r.keyTable(p, r.Examples[:min(len(r.Examples), 3)], false)
+		if r.BadKeys > 3 {
 			p.para(2, "All of them, with what to do: "+path(r.RunDir, "unparseable.jsonl"))
 		}
 	}
 	if before, _ := r.spread(); before.Partitions > 1 && before.Total > 0 {
 		r.spreadText(p, 4)
 	}
-	if n := len(r.Findings); n > 0 {
+	// Notes need nobody at this hour; the full report has them.
+	serious := slices.DeleteFunc(slices.Clone(r.Findings), func(f Finding) bool { return f.Severity == Note })
+	if n := len(serious); n > 0 {
 		p.heading("FINDINGS")
-		for i, f := range r.Findings {
-			if i == 5 {
+		for i, f := range serious {
+			if i == 4 {
 				p.para(2, fmt.Sprintf("and %d more in the full report", n-i))
 				break
 			}
 			p.finding(f, false)
 		}
 	}
-	p.blank()
 	p.para(0, "Full report: "+path(r.RunDir, "report.html")+" or report.txt beside it")
 	return p.flush(w)
 }
@@ -306,9 +307,6 @@ func (r *Report) spreadText(p *page, most int) {
 		return
 	}
 	before, after := r.spread()
-	p.heading("SPREAD OVER PARTITIONS")
-	p.hangColor(2, "before", 8, hotColor(before, yellow), before.sentence())
-	p.hangColor(2, "after", 8, hotColor(after, cyan), after.sentence())
 	loads := slices.Clone(r.Spread)
 	if len(loads) > most {
 		// The fullest are what the reader looks for; they keep their order.
@@ -316,6 +314,13 @@ func (r *Report) spreadText(p *page, most int) {
 		loads = loads[:most]
 		slices.SortFunc(loads, func(a, b Load) int { return cmp.Compare(a.Partition, b.Partition) })
 	}
+	title := "SPREAD OVER PARTITIONS"
+	if len(loads) < len(r.Spread) {
+		title += fmt.Sprintf(": THE %d FULLEST OF %d", len(loads), len(r.Spread))
+	}
+	p.heading(title)
+	p.hangColor(2, "before", 8, hotColor(before, before.Most, yellow), before.sentence())
+	p.hangColor(2, "after", 8, hotColor(after, after.Most, cyan), after.sentence())
 	top := max(before.Most, after.Most, 1)
 	var partW, beforeW, afterW = len("partition"), len("before"), len("after")
 	for _, l := range loads {
@@ -328,16 +333,14 @@ func (r *Report) spreadText(p *page, most int) {
 	for _, l := range loads {
 		b, a := bar(l.Before, top, room), bar(l.After, top, room)
 		gap := strings.Repeat(" ", room-utf8.RuneCountInString(b))
-		p.line(fmt.Sprintf("  %*d  %*s %s%s  %*s %s", partW, l.Partition, beforeW, thousands(l.Before), p.paint(hotColor(before, yellow), b), gap,
-			afterW, thousands(l.After), p.paint(hotColor(after, cyan), a)))
-	}
-	if n := len(r.Spread) - len(loads); n > 0 {
-		p.para(2, fmt.Sprintf("These are the fullest; %s not shown.", plural(int64(n), "partition is", "partitions are")))
+		p.line(fmt.Sprintf("  %*d  %*s %s%s  %*s %s", partW, l.Partition, beforeW, thousands(l.Before), p.paint(hotColor(before, l.Before, yellow), b), gap,
+			afterW, thousands(l.After), p.paint(hotColor(after, l.After, cyan), a)))
 	}
 }
 
-func hotColor(s side, normal string) string {
-	if s.Hot {
+// hotColor paints what is hot, and only that, red.
+func hotColor(s side, n int64, normal string) string {
+	if s.hot(n) {
 		return red
 	}
 	return normal
@@ -364,8 +367,8 @@ func (r *Report) traitsText(p *page) {
 	}
 	p.heading("KEYS THAT PARSE BUT DESERVE A LOOK")
 	for _, t := range r.Traits {
-		p.hang(2, "", 2, fmt.Sprintf("%s (%s): %s", plain(t.Trait), records(t.Records), plain(t.Meaning)))
-		p.para(4, "first: "+Shorten(t.Example, p.width-12-len(t.At.String())-4)+" at "+t.At.String())
+		p.para(2, fmt.Sprintf("%s (%s): %s", plain(t.Trait), records(t.Records), plain(t.Meaning)))
+		p.para(6, "first: "+Shorten(t.Example, p.width-18-len(t.At.String()))+" at "+t.At.String())
 	}
 }
 
