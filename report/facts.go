@@ -324,12 +324,23 @@ func remedies(fs []Finding, s Severity) []Finding {
 
 func (r *Report) meaning(c ReasonCount) string {
 	if c.Meaning != "" {
-		return c.Meaning
+		return capital(c.Meaning)
 	}
 	if m := Meaning(c.Reason); m != "" {
 		return m
 	}
-	return "no explanation is known"
+	return "No explanation is known."
+}
+
+// advice is the suggestion in words.
+func (s *Suggestion) advice() string {
+	switch {
+	case s.Text == "":
+		return plain(s.Cause)
+	case s.Cause == "":
+		return plain(s.Text)
+	}
+	return plain(s.Text) + " (" + plain(s.Cause) + ")"
 }
 
 // decisionWords says what happens to a bad key as things stand.
@@ -347,4 +358,32 @@ func decisionWords(d string) string {
 		return "repaired"
 	}
 	return plain(d)
+}
+
+// capital starts a sentence with a capital letter, unless its first word is a
+// command, a flag or a file, which has to stay as it is typed.
+func capital(s string) string {
+	word, _, _ := strings.Cut(s, " ")
+	if word == "" || word[0] < 'a' || word[0] > 'z' || word == "rekey" || strings.ContainsAny(word, "-_./=0123456789") {
+		return s
+	}
+	return string(word[0]-'a'+'A') + s[1:]
+}
+
+// sentence is capital with a full stop where no other sign ends the text.
+func sentence(s string) string {
+	s = capital(strings.TrimRight(s, " "))
+	if s == "" || strings.ContainsRune(".!?:;", rune(s[len(s)-1])) {
+		return s
+	}
+	return s + "."
+}
+
+// explain is what follows from the verdict, "" where its summary says so itself.
+func (v Verdict) explain() string {
+	_, means := v.label()
+	if v.Code != Refused && strings.Contains(strings.ToLower(v.Summary), "apply may run") {
+		return ""
+	}
+	return "This means: " + means
 }

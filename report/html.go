@@ -43,7 +43,11 @@ var pageTemplate = sync.OnceValues(func() (*template.Template, error) {
 		"place":    func(p Position) string { return p.String() },
 		"decided":  decisionWords,
 		"text":     func(s Severity) string { return string(s) },
-		"sentence": func(s side) string { return s.sentence() },
+		"fullest":  func(s side) string { return s.sentence() },
+		"sentence": func(s string) string { return sentence(plain(s)) },
+		"capital":  func(s string) string { return capital(plain(s)) },
+		"advice":   func(s *Suggestion) string { return capital(s.advice()) },
+		"words":    func(s string) []string { return strings.Split(plain(s), " ") },
 	}).Parse(pageHTML)
 })
 
@@ -64,6 +68,7 @@ type htmlPage struct {
 	BeforeChart chart
 	AfterChart  chart
 	Times       times
+	Reasons     []ReasonCount // with their meanings
 	Keys        []htmlKey
 	PaddingCost string
 	NotCopied   int64
@@ -103,13 +108,18 @@ func (r *Report) WriteHTML(w io.Writer) error {
 		PaddingCost: r.Padding.cost(),
 		NotCopied:   r.Counts.Omitted + r.Counts.Quarantined + r.Counts.Dropped + r.Counts.Undecided,
 	}
-	p.Word, p.Means = r.Verdict.label()
+	p.Word, _ = r.Verdict.label()
+	p.Means = r.Verdict.explain()
 	if p.Todo = remedies(r.Findings, Refusal); len(p.Todo) == 0 && r.Verdict.Code == Review {
 		p.Todo = remedies(r.Findings, Warning)
 	}
 	p.Before, p.After = r.spread()
 	p.BeforeChart, p.AfterChart = r.spreadCharts(p.Before, p.After)
 	p.Times = times{r.Times, r.dated(), r.timeChart()}
+	for _, c := range r.Unparseable {
+		c.Meaning = r.meaning(c)
+		p.Reasons = append(p.Reasons, c)
+	}
 	for i := range r.Examples {
 		k, err := newHTMLKey(&r.Examples[i])
 		if err != nil {
@@ -131,16 +141,6 @@ func (r *Report) WriteHTML(w io.Writer) error {
 func hashSource(s string) string {
 	h := sha256.Sum256([]byte(s))
 	return "sha256-" + base64.StdEncoding.EncodeToString(h[:])
-}
-
-// Unparseable returns the counts by reason, with their meanings.
-func (p *htmlPage) Unparseable() []ReasonCount {
-	out := make([]ReasonCount, len(p.Report.Unparseable))
-	for i, c := range p.Report.Unparseable {
-		c.Meaning = p.meaning(c)
-		out[i] = c
-	}
-	return out
 }
 
 func newHTMLKey(b *BadKey) (htmlKey, error) {
@@ -173,7 +173,8 @@ func keyParts(s string) []part {
 	}
 	parts := []part{{Text: `"`}}
 	for _, u := range units(s) {
-		if last := &parts[len(parts)-1]; last.Escape == u.escape {
+		// Each escape is a piece of its own: a row of them is hard to read.
+		if last := &parts[len(parts)-1]; !last.Escape && !u.escape {
 			last.Text += u.text
 		} else {
 			parts = append(parts, part{u.text, u.escape})

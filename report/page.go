@@ -70,7 +70,7 @@ func (p *page) title(left, right string) {
 }
 
 func (p *page) verdict(v Verdict, explain bool) {
-	word, means := v.label()
+	word, _ := v.label()
 	code := red
 	switch v.Code {
 	case Ready:
@@ -79,14 +79,14 @@ func (p *page) verdict(v Verdict, explain bool) {
 		code = "1;" + yellow
 	}
 	p.banner(word, code, v.Summary)
-	if explain {
-		p.hang(0, "", Width(word)+2, "This means: "+means)
+	if s := v.explain(); explain && s != "" {
+		p.hang(0, "", Width(word)+2, s)
 	}
 }
 
 func (p *page) banner(word, code, text string) {
 	p.blank()
-	p.hangColor(0, word, len(word)+2, code, plain(text))
+	p.hangColor(0, word, len(word)+2, code, sentence(plain(text)))
 }
 
 func (p *page) heading(s string) {
@@ -106,7 +106,7 @@ func (p *page) pair(name, value string) {
 	}
 }
 
-func (p *page) bullet(s string) { p.hang(2, "*", 2, plain(s)) }
+func (p *page) bullet(s string) { p.hang(2, "*", 2, capital(plain(s))) }
 
 // hang writes a label and, from the column after it on, wrapped text.
 func (p *page) hang(indent int, label string, column int, s string) {

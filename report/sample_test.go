@@ -117,8 +117,8 @@ func demoReport() *Report {
 		badKey([]byte("heartbeat"), "foreign", "no field of a state key was found", 1, Position{6, 120_000}, Position{6, 120_000}),
 	}
 	r.Examples[0].Tombstones = 3
-	r.Examples[2].Suggestion = &Suggestion{"trailing line feed", "without it the key parses", "order_17", 4, evt, act}
-	r.Examples[3].Suggestion = &Suggestion{"JSON-quoted key", "without the quotes the key parses", "user_9", 1, evt, act}
+	r.Examples[2].Suggestion = &Suggestion{"surrounding-whitespace", "remove the white space at the end", "order_17", 4, evt, act}
+	r.Examples[3].Suggestion = &Suggestion{"json-quoted", "take the key out of its JSON string", "user_9", 1, evt, act}
 	for _, c := range []ReasonCount{{"bad-action-uuid", "", 2, 18}, {"dashed", "", 1, 5}, {"invalid-utf8", "", 1, 3}, {"null-key", "", 1, 3}, {"empty-key", "", 1, 1}, {"foreign", "", 1, 1}} {
 		c.Meaning = Meaning(c.Reason)
 		r.Unparseable = append(r.Unparseable, c)
@@ -205,7 +205,7 @@ func hostileReport() *Report {
 		b := badKey(k, reason, "found "+Printable(k[:min(len(k), 12)]), 1, Position{0, int64(i)}, Position{0, int64(i)})
 		b.Decision = "quarantine"
 		if i%2 == 0 {
-			b.Suggestion = &Suggestion{"white space at the end", fmt.Sprintf("rewrite %s", k[:min(len(k), 30)]), string(k), 7, evt, act}
+			b.Suggestion = &Suggestion{"surrounding-whitespace", fmt.Sprintf("rewrite %s", k[:min(len(k), 30)]), string(k), 7, evt, act}
 		}
 		r.Examples = append(r.Examples, b)
 	}

@@ -265,13 +265,9 @@ func (r *Report) keyTable(p *page, keys []BadKey, full bool) {
 			}
 		}
 		if s := k.Suggestion; s != nil {
-			cause := plain(s.Cause)
-			if full && s.Text != "" {
-				cause += ": " + plain(s.Text)
-			}
-			t.note("repair? " + cause)
+			t.note("suggestion: " + s.advice())
 			if full {
-				t.note("        would be " + Shorten(Printable([]byte(s.BusinessKey)), p.width-40) + ", sequence " + strconv.FormatInt(s.Sequence, 10))
+				t.note("            gives " + Shorten(Printable([]byte(s.BusinessKey)), p.width-45) + ", sequence " + strconv.FormatInt(s.Sequence, 10))
 			}
 		}
 	}
@@ -367,7 +363,7 @@ func (r *Report) traitsText(p *page) {
 	}
 	p.heading("KEYS THAT PARSE BUT DESERVE A LOOK")
 	for _, t := range r.Traits {
-		p.para(2, fmt.Sprintf("%s (%s): %s", plain(t.Trait), records(t.Records), plain(t.Meaning)))
+		p.para(2, fmt.Sprintf("%s (%s): %s", plain(t.Trait), records(t.Records), capital(plain(t.Meaning))))
 		p.para(6, "first: "+Shorten(t.Example, p.width-18-len(t.At.String()))+" at "+t.At.String())
 	}
 }
