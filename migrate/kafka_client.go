@@ -68,6 +68,9 @@ func connectFailure(bootstrap []string, err error) error {
 // errUnreachable is an unexpected failure (exit code 1) with advice.
 var errUnreachable = errors.New("broker unreachable")
 
+// addresses are the bootstrap servers as on a command line.
+func (c *cluster) addresses() string { return strings.Join(c.bootstrap, ",") }
+
 // Close closes all connections of the shared client. Links close their own.
 func (c *cluster) Close() error { return c.admin.Close() }
 

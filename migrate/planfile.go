@@ -72,8 +72,10 @@ type capture struct {
 	// the first record of this capture is written; absent without alignment.
 	AlignTo []int64 `json:"align_to,omitempty"`
 	Records int64   `json:"records"`
-	Flows   []flow  `json:"flows"`                // what belongs on the target, by pair of partitions
-	Largest int64   `json:"largest_record_bytes"` // on the target, before compression
+	// RecordsBy counts them by source partition.
+	RecordsBy []int64 `json:"records_by_partition"`
+	Flows     []flow  `json:"flows"`                // what belongs on the target, by pair of partitions
+	Largest   int64   `json:"largest_record_bytes"` // on the target, before compression
 	// The record timestamps that are not -1; both -1 if there are none.
 	OldestTimestamp int64 `json:"oldest_timestamp_ms"`
 	NewestTimestamp int64 `json:"newest_timestamp_ms"`
@@ -219,6 +221,9 @@ func (p *plan) check() error {
 	for i, c := range p.Captures {
 		if len(c.Starts) != int(p.Source.Partitions) || len(c.Ends) != int(p.Source.Partitions) {
 			return fmt.Errorf("capture %d does not list %d partitions", i, p.Source.Partitions)
+		}
+		if len(c.RecordsBy) != len(c.Ends) {
+			return fmt.Errorf("capture %d does not count the records of %d partitions", i, p.Source.Partitions)
 		}
 		if c.AlignTo != nil && len(c.AlignTo) != int(p.Target.Partitions) {
 			return fmt.Errorf("capture %d does not align %d partitions", i, p.Target.Partitions)

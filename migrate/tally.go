@@ -30,6 +30,8 @@ type tally struct {
 	timed       int64 // records with a timestamp
 	batches     [5]int64
 
+	recordsBy []int64 // by source partition; only of the sum
+
 	separator     int64 // records whose business key holds the separator
 	prunable      int64 // of those, ending in _digits: a prune could hit another key's state
 	migrated      int64 // records with a provenance header

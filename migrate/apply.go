@@ -1,0 +1,547 @@
+package migrate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync/atomic"
+	"time"
+
+	"rekey/report"
+	"rekey/rewrite"
+)
+
+// Apply carries out a plan. It resumes by itself: what is already on the target
+// is found there, by provenance. An error leaves the target in a state that the
+// same command goes on from, unless the error says otherwise.
+func Apply(ctx context.Context, o RunOptions, env Environment) (*report.Apply, error) {
+	if err := o.Validate(); err != nil {
+		return nil, err
+	}
+	dir := runDir(o.RunDir)
+	p, err := dir.readPlan()
+	if err != nil {
+		return nil, err
+	}
+	if err := p.refuse(); err != nil {
+		return nil, err
+	}
+	if err := p.checkFiles(dir); err != nil {
+		return nil, err
+	}
+	rules, err := p.rules()
+	if err != nil {
+		return nil, err
+	}
+	sides, err := connectSides(ctx, o.Connections, env)
+	if err != nil {
+		return nil, err
+	}
+	defer sides.close()
+	a := &applier{options: o, env: env, dir: dir, plan: p, rules: rules, sides: sides, evidence: &report.Apply{
+		Schema: report.SchemaVersion, Tool: env.Version, PlanID: p.ID, StartedAt: env.Now().UTC(),
+		Source: sourceReport(p), Target: targetReport(p), Rollback: rollback(p),
+	}}
+	if err := a.run(ctx); err != nil {
+		if ctx.Err() != nil {
+			return a.evidence, a.interrupted(err)
+		}
+		return a.evidence, err
+	}
+	return a.evidence, nil
+}
+
+// applier carries what the steps of one apply hand to each other.
+type applier struct {
+	options  RunOptions
+	env      Environment
+	dir      runDir
+	plan     *plan
+	rules    rewrite.Rules
+	sides    *sides
+	evidence *report.Apply
+
+	comparison *comparison
+	scan       *targetScan
+	writer     *topicWriter
+	firstRead  time.Time // when the oldest data on the target was read
+	written    atomic.Int64
+	bytes      atomic.Int64
+}
+
+func (a *applier) run(ctx context.Context) error {
+	if _, err := a.plan.checkSource(ctx, a.sides.source); err != nil {
+		return err
+	}
+	if err := a.openTarget(ctx); err != nil {
+		return err
+	}
+	a.comparison = newComparison(a.plan, a.rules, a.sides, newFingerprinter())
+	if err := a.scanTarget(ctx); err != nil {
+		return err
+	}
+	if a.complete() {
+		a.evidence.Nothing = true
+		a.evidence.Present = a.scan.ledger.records()
+		return a.finish(ctx)
+	}
+	if err := a.takeOver(ctx); err != nil {
+		return err
+	}
+	err := a.copy(ctx)
+	// Whatever happened, what is under way is waited for: afterwards the
+	// target holds all of it or none of it, and nothing changes any more.
+	if closeErr := a.closeWriter(); err == nil {
+		err = closeErr
+	}
+	if err != nil {
+		return err
+	}
+	return a.finish(ctx)
+}
+
+// openTarget makes sure that the target is there, is the one that the plan
+// means, and can take the records; everything that speaks against it is named
+// before the first write.
+func (a *applier) openTarget(ctx context.Context) error {
+	p, c := a.plan, a.sides.target
+	state, err := c.topic(ctx, p.Target.Topic)
+	if errors.Is(err, errNoTopic) {
+		if p.Target.TopicID != "" {
+			return changed(fmt.Sprintf("the target topic %s is gone; it existed when the plan was made", p.Target.Topic))
+		}
+		if err := c.createTopic(ctx, p.Target.Topic, p.Target.Partitions, p.Target.Replication, copyConfigs(p.Target.Configs)); err != nil {
+			return err
+		}
+		state, err = c.topic(ctx, p.Target.Topic)
+	}
+	if err != nil {
+		return err
+	}
+	known, err := a.knownTarget()
+	if err != nil {
+		return err
+	}
+	if err := p.checkTarget(state, known); err != nil {
+		return err
+	}
+	a.evidence.Target.ID = state.id
+	configs, err := c.topicConfigs(ctx, p.Target.Topic)
+	if err != nil {
+		return err
+	}
+	minInSync, ok := number(configs, "min.insync.replicas")
+	if !ok {
+		minInSync = 1
+	}
+	var found preflight
+	found.checkPartitions("target", state, minInSync, false)
+	planned := inForce(p.Target.Configs)
+	for name := range duringCopy {
+		delete(planned, name)
+	}
+	for _, name := range onlyAfterCopy {
+		delete(planned, name)
+	}
+	largest, oldest, newest := p.extremes()
+	found.checkTargetConfigs(configs, planned, largest, oldest, newest, a.env.Now().UnixMilli())
+	return found.failure(fmt.Sprintf("%s is not fit to take the records; nothing was written to it", p.Target.Topic),
+		"change what is named above; a topic that apply created just now and that is still empty can be deleted")
+}
+
+// extremes are the largest record and the oldest and newest timestamp of all
+// captures.
+func (p *plan) extremes() (largest, oldest, newest int64) {
+	oldest, newest = -1, -1
+	for _, c := range p.Captures {
+		largest = max(largest, c.Largest)
+		if c.NewestTimestamp == -1 && c.OldestTimestamp == -1 {
+			continue
+		}
+		if oldest == -1 || c.OldestTimestamp < oldest {
+			oldest = c.OldestTimestamp
+		}
+		newest = max(newest, c.NewestTimestamp)
+	}
+	return largest, oldest, newest
+}
+
+// knownTarget is the topic id that an earlier apply of this run directory wrote
+// to, or "".
+func (a *applier) knownTarget() (string, error) {
+	exists, err := a.dir.has(applyFileName)
+	if err != nil || !exists {
+		return "", err
+	}
+	earlier, err := a.dir.readApply()
+	if err != nil {
+		return "", &Failure{Kind: ErrChanged, What: "cannot read the evidence of the apply before", Cause: err,
+			Do: "if the file is damaged, delete it: apply finds out from the target where to go on"}
+	}
+	return earlier.Target.ID, nil
+}
+
+// scanTarget reads what is on the target, before anything is written.
+func (a *applier) scanTarget(ctx context.Context) error {
+	p := a.plan
+	starts, ends, err := bounds(ctx, a.sides.target, p.Target.Topic, int(p.Target.Partitions))
+	if err != nil {
+		return err
+	}
+	a.scan = a.comparison.newTargetScan(starts)
+	return a.advance(ctx, ends)
+}
+
+// advance scans what was appended to the target since.
+func (a *applier) advance(ctx context.Context, ends []int64) error {
+	var positions int64
+	for partition, end := range ends {
+		positions += end - a.scan.next[partition]
+	}
+	if positions > 0 {
+		a.env.Progress.Phase("look at "+a.plan.Target.Topic, positions)
+		defer a.env.Progress.Done()
+	}
+	if err := a.comparison.advance(ctx, a.scan, ends); err != nil {
+		return err
+	}
+	return a.foreign()
+}
+
+// foreign refuses a target that holds what this plan did not write.
+func (a *applier) foreign() error {
+	if a.comparison.total == 0 {
+		return nil
+	}
+	first := a.comparison.sorted()[0]
+	at := ""
+	if first.Target != nil {
+		at = fmt.Sprintf(" at partition %d, offset %d", first.Target.Partition, first.Target.Offset)
+	}
+	return &Failure{Kind: ErrPreflight,
+		What: fmt.Sprintf("the target topic %s holds what this plan did not write: %s%s, key %s: %s (%d such records)", a.plan.Target.Topic, first.Kind, at, first.Key, first.Text, a.comparison.total),
+		Do:   "plan again with a new --run-dir and a target that does not exist"}
+}
+
+// complete says whether the last record of every flow is there.
+func (a *applier) complete() bool {
+	for _, c := range a.plan.Captures {
+		for _, f := range c.Flows {
+			if a.scan.pair(f.Source, f.Target).last < f.Last {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// takeOver takes the lock, makes older holders of it harmless, and checks that
+// what they left is an exact prefix of what the plan demands.
+func (a *applier) takeOver(ctx context.Context) error {
+	p, c := a.plan, a.sides.target
+	identity, err := c.acquire(ctx, p.Target.Topic)
+	if err != nil {
+		return err
+	}
+	codec, err := codecByName(p.Compression)
+	if err != nil {
+		return err
+	}
+	if err := a.writeEvidence(); err != nil {
+		return err
+	}
+	a.firstRead = a.env.Now()
+	a.writer = newTopicWriter(c, p.Target.Topic, int(p.Target.Partitions), identity, codec, a.messageLimit(ctx))
+	if err := a.fence(ctx); err != nil {
+		return errors.Join(err, a.closeWriter())
+	}
+	if err := a.checkPrefix(ctx); err != nil {
+		return errors.Join(err, a.closeWriter())
+	}
+	return nil
+}
+
+// messageLimit is the target's max.message.bytes, which preflight has seen
+// already; a generous default where the broker does not say.
+func (a *applier) messageLimit(ctx context.Context) int {
+	configs, err := a.sides.target.topicConfigs(ctx, a.plan.Target.Topic)
+	if err != nil {
+		return largestBatch
+	}
+	if limit, ok := number(configs, "max.message.bytes"); ok {
+		return int(limit)
+	}
+	return largestBatch
+}
+
+// fence writes one padding record to each partition and reads up to it. See
+// lock.go for why that makes older holders of the lock harmless.
+func (a *applier) fence(ctx context.Context) error {
+	padding, err := a.paddingRecord()
+	if err != nil {
+		return err
+	}
+	for partition := range a.plan.Target.Partitions {
+		if err := a.writer.Write(ctx, partition, &padding); err != nil {
+			return err
+		}
+	}
+	if err := a.writer.Flush(ctx); err != nil {
+		return err
+	}
+	a.evidence.Padded += int64(a.plan.Target.Partitions)
+	ends, err := highWatermarks(ctx, a.sides.target, a.plan.Target.Topic, a.plan.Target.Partitions)
+	if err != nil {
+		return err
+	}
+	return a.advance(ctx, ends)
+}
+
+func (a *applier) paddingRecord() (rewrite.Record, error) {
+	key, err := rewrite.PaddingKey(a.rules.To)
+	if err != nil {
+		return rewrite.Record{}, err
+	}
+	return rewrite.Record{Timestamp: a.env.Now().UnixMilli(), Key: key,
+		Headers: []rewrite.Header{{Key: []byte(rewrite.ProvenanceHeader), Value: rewrite.PaddingProvenance()}}}, nil
+}
+
+// checkPrefix compares what an interrupted apply left with what the plan
+// demands, record by record.
+func (a *applier) checkPrefix(ctx context.Context) error {
+	a.evidence.Present = a.scan.ledger.records()
+	if a.evidence.Present == 0 {
+		return nil
+	}
+	a.evidence.Resumed = true
+	a.firstRead = a.plan.Captures[0].At
+	if a.scan.firstWrite >= 0 {
+		a.firstRead = time.UnixMilli(a.scan.firstWrite)
+	}
+	if err := a.plan.horizonFailure(a.firstRead, a.env.Now()); err != nil {
+		return err
+	}
+	var positions int64
+	for partition := range a.plan.Source.Partitions {
+		positions += max(0, a.scan.endOf(partition)-a.plan.starts()[partition])
+	}
+	a.env.Progress.Phase("check what is there", positions)
+	defer a.env.Progress.Done()
+	configs, err := a.sides.target.topicConfigs(ctx, a.plan.Target.Topic)
+	if err != nil {
+		return err
+	}
+	if _, _, err := a.comparison.compare(ctx, a.scan, true, tombstonesMayBeGone(configs, a.firstRead, a.env.Now())); err != nil {
+		return err
+	}
+	return a.foreign()
+}
+
+// copy writes what is missing, capture by capture.
+func (a *applier) copy(ctx context.Context) error {
+	for i := range a.plan.Captures {
+		c := &a.plan.Captures[i]
+		if err := a.align(ctx, c); err != nil {
+			return err
+		}
+		if err := a.copyCapture(ctx, c); err != nil {
+			return err
+		}
+		if err := a.writer.Flush(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// align pads every target partition up to where the capture's first record may
+// be written, so that no recovery marker taken before the capture's end points
+// past one of its records. Where a record of the capture is there already,
+// nothing is missing: it could only be written after the padding.
+func (a *applier) align(ctx context.Context, c *capture) error {
+	if c.AlignTo == nil {
+		return nil
+	}
+	next, err := highWatermarks(ctx, a.sides.target, a.plan.Target.Topic, a.plan.Target.Partitions)
+	if err != nil {
+		return err
+	}
+	var total int64
+	for partition, goal := range c.AlignTo {
+		total += max(0, goal-next[partition])
+	}
+	if total == 0 {
+		return nil
+	}
+	padding, err := a.paddingRecord()
+	if err != nil {
+		return err
+	}
+	a.env.Progress.Phase("pad "+a.plan.Target.Topic, total)
+	defer a.env.Progress.Done()
+	var spans []Span
+	for partition, goal := range c.AlignTo {
+		if next[partition] < goal {
+			spans = append(spans, Span{int32(partition), next[partition], goal})
+		}
+	}
+	err = eachSpan(ctx, spans, func(ctx context.Context, span Span) error {
+		const step = 10_000
+		for n := span.From; n < span.To; n++ {
+			if err := a.writer.Write(ctx, span.Partition, &padding); err != nil {
+				return err
+			}
+			if (n+1-span.From)%step == 0 {
+				a.env.Progress.Add(step)
+			}
+		}
+		a.env.Progress.Add((span.To - span.From) % step)
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	a.evidence.Padded += total
+	return a.writer.Flush(ctx)
+}
+
+// copyCapture writes the records of a capture that are not on the target yet.
+func (a *applier) copyCapture(ctx context.Context, c *capture) error {
+	from := a.resumeFrom(c)
+	var positions int64
+	for partition := range from {
+		positions += c.Ends[partition] - from[partition]
+	}
+	a.env.Progress.Phase("copy to "+a.plan.Target.Topic, positions)
+	defer a.env.Progress.Done()
+	planned := newLedger(a.plan.Source.Partitions, a.plan.Target.Partitions)
+	for _, f := range c.Flows {
+		planned.pair(f.Source, f.Target).last = f.Last
+	}
+	return eachSpan(ctx, c.spans(), func(ctx context.Context, span Span) error {
+		if from[span.Partition] >= span.To {
+			return nil
+		}
+		out := copyOut{}
+		_, err := a.comparison.demand.each(ctx, span, from[span.Partition], func(r *rewrite.Record, d rewrite.Decision) error {
+			if !d.Action.OnTarget() || r.Offset <= a.scan.pair(r.Partition, d.Partition).last {
+				return nil
+			}
+			if d.Action == rewrite.Refuse || r.Offset > planned.pair(r.Partition, d.Partition).last {
+				return changed(fmt.Sprintf("%s partition %d, offset %d is not what the plan saw", a.plan.Source.Topic, r.Partition, r.Offset))
+			}
+			a.written.Add(1)
+			a.bytes.Add(int64(r.Size()))
+			return a.writer.Write(ctx, d.Partition, out.record(r, d.Key))
+		})
+		return err
+	})
+}
+
+// resumeFrom is, for each source partition, the first offset of a capture that
+// may be missing on the target: everything before lies in complete flows or in
+// the prefix of an incomplete one.
+func (a *applier) resumeFrom(c *capture) []int64 {
+	from := append([]int64(nil), c.Ends...)
+	for _, f := range c.Flows {
+		if last := a.scan.pair(f.Source, f.Target).last; last < f.Last {
+			from[f.Source] = min(from[f.Source], max(f.First, last+1))
+		}
+	}
+	return from
+}
+
+// copyOut builds target records in buffers that are used again.
+type copyOut struct {
+	out        rewrite.Record
+	headers    []rewrite.Header
+	provenance []byte
+}
+
+// record is the target record of r under a new key: the same bytes, and the
+// provenance header behind the source's own headers.
+func (c *copyOut) record(r *rewrite.Record, key []byte) *rewrite.Record {
+	c.provenance = rewrite.AppendProvenance(c.provenance[:0], r.Partition, r.Offset)
+	c.headers = append(c.headers[:0], r.Headers...)
+	c.headers = append(c.headers, rewrite.Header{Key: provenanceName, Value: c.provenance})
+	c.out = rewrite.Record{Timestamp: r.Timestamp, Key: key, Value: r.Value, Headers: c.headers}
+	return &c.out
+}
+
+var provenanceName = []byte(rewrite.ProvenanceHeader)
+
+// finish checks the world once more, puts the target's settings in force and
+// writes the evidence.
+func (a *applier) finish(ctx context.Context) error {
+	e := a.evidence
+	e.Written, e.Bytes = a.written.Load(), a.bytes.Load()
+	for _, c := range a.plan.Captures {
+		e.Skipped += c.Records
+		for _, f := range c.Flows {
+			e.Skipped -= f.Records
+		}
+	}
+	ends, err := a.plan.checkSource(ctx, a.sides.source)
+	if err != nil {
+		return err
+	}
+	if !e.Nothing {
+		if err := a.plan.horizonFailure(a.firstRead, a.env.Now()); err != nil {
+			return err
+		}
+	}
+	if err := a.sides.target.setConfigs(ctx, a.plan.Target.Topic, finalConfigs(a.plan.Target.Configs)); err != nil {
+		return err
+	}
+	grown, live := a.plan.liveFailure(ends, a.options.AllowLiveSource)
+	e.LiveSource = grown > 0
+	if grown > 0 {
+		e.Findings = append(e.Findings, report.Finding{Severity: report.Warning, Code: "live-source",
+			Title: fmt.Sprintf("The source grew by %d offsets since its end was captured", grown), Do: "stop the job, then plan --extend, apply, verify"})
+	}
+	e.FinishedAt = a.env.Now().UTC()
+	e.Next = []string{a.sides.command("verify", string(a.dir))}
+	if err := a.writeEvidence(); err != nil {
+		return err
+	}
+	return live
+}
+
+func (a *applier) writeEvidence() error {
+	return a.dir.write(applyFileName, func(w io.Writer) error { return report.WriteJSON(w, a.evidence) })
+}
+
+func (d runDir) readApply() (*report.Apply, error) {
+	content, err := d.read(applyFileName)
+	if err != nil {
+		return nil, err
+	}
+	return report.ReadApply(newReader(content))
+}
+
+// stopWait bounds the wait for requests under way when a run is stopped.
+const stopWait = 2 * time.Second
+
+// closeWriter waits for what is under way, but not for longer than stopWait:
+// a request that is not answered by then is as good as one whose answer got
+// lost, which resume copes with.
+func (a *applier) closeWriter() error {
+	done := make(chan error, 1)
+	go func() { done <- a.writer.Close() }()
+	timer := time.NewTimer(stopWait)
+	defer timer.Stop()
+	select {
+	case err := <-done:
+		return err
+	case <-timer.C:
+		return nil
+	}
+}
+
+// interrupted says how far the run got and how to go on.
+func (a *applier) interrupted(err error) error {
+	return &Failure{Kind: ErrInterrupted, Cause: err,
+		What: fmt.Sprintf("interrupted after writing %d records; the target holds no holes", a.written.Load()),
+		Do:   "go on with: " + a.sides.command("apply", string(a.dir))}
+}

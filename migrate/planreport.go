@@ -1,0 +1,280 @@
+package migrate
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/IBM/sarama"
+
+	"rekey/keycodec"
+	"rekey/report"
+	"rekey/rewrite"
+)
+
+// paddingRate is how many padding records a second apply wrote when it was
+// measured on two cores (docs/performance.md); it only serves the estimate.
+const paddingRate = 1_500_000
+
+// actionsInReport bounds the action UUIDs that a report lists.
+const actionsInReport = 20
+
+// newReport puts the outcome of a scan into the words of a report. An
+// extension adds to the counts of the captures before it.
+func (pl *planner) newReport(t *tally) *report.Report {
+	p := pl.plan
+	r := &report.Report{
+		Schema: report.SchemaVersion, Tool: pl.env.Version, CreatedAt: p.CreatedAt, RunDir: string(pl.dir),
+		Source: sourceReport(p), Target: targetReport(p),
+		Options: report.Options{From: p.From, To: p.To, Partitioner: p.Partitioner, OnUnparseable: string(p.OnUnparseable),
+			History: string(p.History), Align: p.Align, Compression: p.Compression, Isolation: p.Isolation},
+		Counts: t.counts, Times: t.times,
+	}
+	if t.timed == 0 {
+		r.Times.Oldest, r.Times.Newest = -1, -1
+	}
+	traits := slices.Sorted(maps.Keys(t.traits))
+	for _, trait := range traits {
+		count := *t.traits[trait]
+		count.Trait = trait.Names()[0]
+		count.Meaning = traitMeanings[trait]
+		r.Traits = append(r.Traits, count)
+	}
+	for codec, n := range t.batches {
+		if n > 0 {
+			r.Codecs = append(r.Codecs, report.NamedCount{Name: sarama.CompressionCodec(codec).String(), Count: n})
+		}
+	}
+	r.ActionCount = int64(len(t.actions))
+	for action, n := range t.actions {
+		r.Actions = append(r.Actions, report.NamedCount{Name: action.String(), Count: n})
+	}
+	slices.SortFunc(r.Actions, func(a, b report.NamedCount) int {
+		return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.Name, b.Name))
+	})
+	r.Actions = r.Actions[:min(len(r.Actions), actionsInReport)]
+	r.Spread = p.spread()
+	r.Padding = p.padding()
+	r.Breaks = breaks(p, t)
+	return r
+}
+
+var traitMeanings = map[keycodec.Traits]string{
+	keycodec.UnstableIdentity: "the business key is the identity of a Java object, which another run of the job would not print again",
+	keycodec.TypeAmbiguous:    "a number: String, Long and Integer keys look alike, so --key-type must be given for release 0.4",
+	keycodec.EventNotV3:       "the event UUID is not name-based: the event had no stable content to name it by",
+	keycodec.ActionNotV3:      "the action UUID is not name-based",
+}
+
+func sourceReport(p *plan) report.Topic {
+	topic := report.Topic{Name: p.Source.Topic, ID: p.Source.TopicID, ClusterID: p.Source.ClusterID, Count: p.Source.Partitions}
+	for partition, end := range p.ends() {
+		topic.Partitions = append(topic.Partitions, report.Partition{ID: int32(partition), Start: p.starts()[partition], End: end})
+	}
+	return topic
+}
+
+func targetReport(p *plan) report.Topic {
+	return report.Topic{Name: p.Target.Topic, ID: p.Target.TopicID, ClusterID: p.Target.ClusterID, Count: p.Target.Partitions, Configs: p.Target.Configs}
+}
+
+// spread is the number of records on each partition number, before and after.
+func (p *plan) spread() []report.Load {
+	loads := make([]report.Load, max(p.Source.Partitions, p.Target.Partitions))
+	for i := range loads {
+		loads[i].Partition = int32(i)
+	}
+	for _, c := range p.Captures {
+		for partition, n := range c.RecordsBy {
+			loads[partition].Before += n
+		}
+		for _, f := range c.Flows {
+			loads[f.Target].After += f.Records
+		}
+	}
+	return loads
+}
+
+// padding is what alignment will cost at most: the log positions that a target
+// partition must reach before a capture's first record, less those that the
+// captures before it fill anyway.
+func (p *plan) padding() report.Padding {
+	var padding report.Padding
+	next := make([]int64, p.Target.Partitions)
+	padded := make([]bool, p.Target.Partitions)
+	for _, c := range p.Captures {
+		for partition, goal := range c.AlignTo {
+			if missing := goal - next[partition]; missing > 0 {
+				padding.Records += missing
+				padded[partition] = true
+				next[partition] = goal
+			}
+		}
+		for _, f := range c.Flows {
+			next[f.Target] += f.Records
+		}
+	}
+	for _, is := range padded {
+		if is {
+			padding.Partitions++
+		}
+	}
+	padding.EstimateMS = padding.Records * 1000 / paddingRate
+	return padding
+}
+
+// breaks says what the released runtimes do wrong on the source.
+func breaks(p *plan, t *tally) []report.Break {
+	readable := p.To == "escaped"
+	var out []report.Break
+	add := func(records int64, cured bool, title, text string) {
+		if records > 0 {
+			out = append(out, report.Break{Releases: "0.1-0.3", Title: title, Records: records, Cured: cured, Text: text})
+		}
+	}
+	add(t.separator, true, "Business keys that hold the separator",
+		"The runtime splits the state key at every _ and wants exactly four parts, so it never prunes these entries and a single one makes lookups throw.")
+	add(t.prunable, true, "Prunes that hit another key",
+		"The business key ends in _ and a number, so forgetting it up to that number can remove states of the key without that ending.")
+	add(t.counts.Moved, true, "Partitions that fill unevenly",
+		"The runtime places a record by the text before the first _ only, so all keys that begin alike share one partition.")
+	add(t.counts.Unparseable, t.counts.Copied == 0 && t.counts.Undecided == 0, "Keys that cannot be parsed",
+		"Lookups throw as long as one such key is in the topic, and release 0.4 refuses the topic.")
+	if !readable && t.counts.Rewritten > 0 {
+		out = append(out, report.Break{Releases: "0.1-0.3", Title: "The new format", Records: t.counts.Rewritten, Cured: false,
+			Text: fmt.Sprintf("The released runtimes do not read %s keys: use this target with a runtime that does.", p.To)})
+	}
+	return out
+}
+
+// judge adds the findings, decides whether apply may run, and says what to do
+// next.
+func (pl *planner) judge(t *tally, r *report.Report) {
+	p := pl.plan
+	p.Refusals = []refusal{}
+	pl.refusals(t, r)
+	pl.warnings(t)
+	for _, found := range p.Refusals {
+		r.Findings = append(r.Findings, report.Finding{Severity: report.Refusal, Code: found.Code, Title: found.Text, Do: refusalAdvice[found.Code]})
+	}
+	r.Findings = append(r.Findings, pl.findings...)
+	slices.SortStableFunc(r.Findings, func(a, b report.Finding) int {
+		return cmp.Compare(severityOrder[a.Severity], severityOrder[b.Severity])
+	})
+	r.Rollback = rollback(p)
+	again := "rekey plan with other flags and a new --run-dir"
+	switch {
+	case len(p.Refusals) > 0:
+		r.Verdict = report.Verdict{Code: report.Refused, Summary: p.Refusals[0].Text}
+		r.Next = []string{again}
+	case slices.ContainsFunc(r.Findings, func(f report.Finding) bool { return f.Severity == report.Warning }):
+		r.Verdict = report.Verdict{Code: report.Review, Summary: "apply may run; read the warnings first"}
+	default:
+		r.Verdict = report.Verdict{Code: report.Ready, Summary: "apply may run"}
+	}
+	if len(p.Refusals) == 0 {
+		r.Next = []string{pl.sides.command("apply", string(pl.dir)), pl.sides.command("verify", string(pl.dir))}
+	}
+}
+
+var severityOrder = map[report.Severity]int{report.Refusal: 0, report.Warning: 1, report.Note: 2}
+
+var refusalAdvice = map[string]string{
+	"unparseable-keys": "read unparseable.jsonl; then plan again with --on-unparseable quarantine (set them aside in full) or copy (carry them over as they are)",
+	"already-migrated": "this topic is the target of a migration; name the original topic with --source",
+	"timestamps":       "copy these records to a topic with sane timestamps first, or leave them out",
+}
+
+// refusals are the reasons why apply must not run.
+func (pl *planner) refusals(t *tally, r *report.Report) {
+	refuse := func(code string, exit int, format string, args ...any) {
+		pl.plan.Refusals = append(pl.plan.Refusals, refusal{Code: code, Exit: exit, Text: fmt.Sprintf(format, args...)})
+	}
+	if t.migrated > 0 {
+		refuse("already-migrated", 6, "%d records carry the %s header, the first at partition %d, offset %d: the topic was already migrated",
+			t.migrated, rewrite.ProvenanceHeader, t.migratedAt.Partition, t.migratedAt.Offset)
+	}
+	if r.BadKeys > 0 && pl.plan.OnUnparseable == rewrite.PolicyFail {
+		refuse("unparseable-keys", 3, "%d keys (%d records) cannot be parsed, and the policy is to fail", r.BadKeys, t.counts.Unparseable)
+	}
+	if t.late > 0 {
+		refuse("timestamps", 6, "%d records have a timestamp that cannot be written, the first at partition %d, offset %d: %d ms (microseconds or nanoseconds?); the range is -1 and 0 to %d",
+			t.late, t.lateAt.Partition, t.lateAt.Offset, t.lateMS, newestWritable)
+	}
+}
+
+// warnings are what a person should look at before apply.
+func (pl *planner) warnings(t *tally) {
+	find := func(severity report.Severity, code string, n int64, title, text, do string) {
+		if n > 0 {
+			pl.findings = append(pl.findings, report.Finding{Severity: severity, Code: code, Title: fmt.Sprintf(title, n), Text: text, Do: do})
+		}
+	}
+	find(report.Warning, "misplaced", t.counts.Misplaced, "%d records are not where the job's partitioner would have put them",
+		"Another program wrote to the topic, its partition count was changed, or the job used another partitioner. If one key lies in two partitions, its order is not defined.",
+		"check --partitioner and who else writes to the topic")
+	find(report.Warning, "runtime-refuses", t.refusedKeys, "%d records get a key that the released runtime's partitioner refuses",
+		"Their business key is empty. They are copied, but the running job cannot write this key.", "")
+	find(report.Warning, "aborted", t.counts.Aborted, "%d records belong to aborted transactions",
+		"The job reads uncommitted data and has seen them. With --isolation-level read_uncommitted they are copied, with read_committed left out.",
+		"decide with --isolation-level")
+	find(report.Warning, "copied", t.counts.Copied, "%d records keep a key that cannot be parsed",
+		"Release 0.1-0.3 throws on lookups as long as they are there; release 0.4 refuses the topic.", "prefer --on-unparseable quarantine")
+	find(report.Note, "quarantined", t.counts.Quarantined, "%d records are set aside in quarantine.jsonl and not copied", "", "")
+}
+
+// command is a command line of another phase of the same run.
+func (s *sides) command(phase, dir string) string {
+	line := fmt.Sprintf("rekey %s --bootstrap-server %s --run-dir %s", phase, s.source.addresses(), shellQuote(dir))
+	if s.target != s.source {
+		line += " --target-bootstrap-server " + s.target.addresses()
+	}
+	return line
+}
+
+// shellQuote quotes a word where a shell would take it apart.
+func shellQuote(word string) string {
+	plain := func(r rune) bool {
+		return r == '/' || r == '.' || r == '-' || r == '_' || r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z'
+	}
+	for _, r := range word {
+		if !plain(r) {
+			return "'" + string(bytes.ReplaceAll([]byte(word), []byte("'"), []byte(`'\''`))) + "'"
+		}
+	}
+	if word == "" {
+		return "''"
+	}
+	return word
+}
+
+func rollback(p *plan) string {
+	return fmt.Sprintf("keep using %s: nothing was or will be written to it. Delete %s if it exists.", p.Source.Topic, p.Target.Topic)
+}
+
+// read is the content of a file of the run directory.
+func (d runDir) read(name string) ([]byte, error) {
+	content, err := os.ReadFile(d.path(name))
+	if err != nil {
+		return nil, fmt.Errorf("read the run directory: %w", err)
+	}
+	return content, nil
+}
+
+// copyTo appends a file of the run directory to w.
+func (d runDir) copyTo(w io.Writer, name string) error {
+	content, err := d.read(name)
+	if err != nil {
+		return err
+	}
+	_, err = w.Write(content)
+	return err
+}
+
+// utc is a time in milliseconds since 1970 for people.
+func utc(ms int64) string { return time.UnixMilli(ms).UTC().Format(time.RFC3339) }
