@@ -425,11 +425,12 @@ func (a *applier) copyCapture(ctx context.Context, c *capture) error {
 		}
 		out := copyOut{}
 		_, err := a.comparison.demand.each(ctx, span, from[span.Partition], func(r *rewrite.Record, d rewrite.Decision) error {
-			if !d.Action.OnTarget() || r.Offset <= a.scan.pair(r.Partition, d.Partition).last {
-				return nil
-			}
-			if d.Action == rewrite.Refuse || r.Offset > planned.pair(r.Partition, d.Partition).last {
+			switch {
+			case d.Action == rewrite.Refuse,
+				d.Action.OnTarget() && r.Offset > planned.pair(r.Partition, d.Partition).last:
 				return changed(fmt.Sprintf("%s partition %d, offset %d is not what the plan saw", a.plan.Source.Topic, r.Partition, r.Offset))
+			case !d.Action.OnTarget(), r.Offset <= a.scan.pair(r.Partition, d.Partition).last:
+				return nil
 			}
 			a.written.Add(1)
 			a.bytes.Add(int64(r.Size()))

@@ -23,7 +23,6 @@ func clientConfig(path string, env Environment) (*sarama.Config, error) {
 	config.Version = sarama.V3_6_0_0
 	config.ClientID = "rekey"
 	config.Metadata.AllowAutoTopicCreation = false
-	config.Metadata.Full = false // other topics' metadata is neither needed nor always permitted
 	config.Metadata.Retry.Max = 3
 	config.Net.DialTimeout = 10 * time.Second
 	if path == "" {

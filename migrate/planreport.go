@@ -132,21 +132,21 @@ func (p *plan) padding() report.Padding {
 func breaks(p *plan, t *tally) []report.Break {
 	readable := p.To == "escaped"
 	var out []report.Break
-	add := func(records int64, cured bool, title, text string) {
+	add := func(code string, records int64, cured bool, title, text string) {
 		if records > 0 {
-			out = append(out, report.Break{Releases: "0.1-0.3", Title: title, Records: records, Cured: cured, Text: text})
+			out = append(out, report.Break{Code: code, Releases: "0.1-0.3", Title: title, Records: records, Cured: cured, Text: text})
 		}
 	}
-	add(t.separator, true, "Business keys that hold the separator",
+	add(report.BreakSeparator, t.separator, true, "Business keys that hold the separator",
 		"The runtime splits the state key at every _ and wants exactly four parts, so it never prunes these entries and a single one makes lookups throw.")
-	add(t.prunable, true, "Prunes that hit another key",
+	add("prune", t.prunable, true, "Prunes that hit another key",
 		"The business key ends in _ and a number, so forgetting it up to that number can remove states of the key without that ending.")
-	add(t.counts.Moved, true, "Partitions that fill unevenly",
+	add("spread", t.counts.Moved, true, "Partitions that fill unevenly",
 		"The runtime places a record by the text before the first _ only, so all keys that begin alike share one partition.")
-	add(t.counts.Unparseable, t.counts.Copied == 0 && t.counts.Undecided == 0, "Keys that cannot be parsed",
+	add("unparseable", t.counts.Unparseable, t.counts.Copied == 0 && t.counts.Undecided == 0, "Keys that cannot be parsed",
 		"Lookups throw as long as one such key is in the topic, and release 0.4 refuses the topic.")
 	if !readable && t.counts.Rewritten > 0 {
-		out = append(out, report.Break{Releases: "0.1-0.3", Title: "The new format", Records: t.counts.Rewritten, Cured: false,
+		out = append(out, report.Break{Code: "format", Releases: "0.1-0.3", Title: "The new format", Records: t.counts.Rewritten, Cured: false,
 			Text: fmt.Sprintf("The released runtimes do not read %s keys: use this target with a runtime that does.", p.To)})
 	}
 	return out

@@ -135,7 +135,7 @@ func (b *badKeys) key(at int64) ([]byte, error) {
 	return key, err
 }
 
-// entry is a key's line of unparseable.jsonl.
+// badKeyEntry is a key's line of unparseable.jsonl.
 func badKeyEntry(from keycodec.Format, policy rewrite.Policy, key []byte, stats *badKeyStats) (report.BadKey, error) {
 	var parsed keycodec.Key
 	problem, ok := errors.AsType[*keycodec.ParseError](from.Parse(&parsed, key))
@@ -157,12 +157,7 @@ func badKeyEntry(from keycodec.Format, policy rewrite.Policy, key []byte, stats 
 		Last:     report.Position{Partition: stats.lastPartition, Offset: stats.lastOffset},
 		Decision: decision,
 	}
-	if s, found := keycodec.Suggest(from, key); found {
-		entry.Suggestion = &report.Suggestion{
-			Cause: s.Cause, Text: s.Text, BusinessKey: string(s.Repaired.BusinessKey), Sequence: s.Repaired.Sequence,
-			EventUUID: s.Repaired.Event.String(), ActionUUID: s.Repaired.Action.String(),
-		}
-	}
+	entry.Suggestion = suggestion(from, key)
 	return entry, nil
 }
 

@@ -343,6 +343,11 @@ func (s *Suggestion) advice() string {
 	return plain(s.Text) + " (" + plain(s.Cause) + ")"
 }
 
+// repaired shows what a suggestion would make of the key.
+func (s *Suggestion) repaired() string {
+	return fmt.Sprintf("business key %s, sequence %d", Printable([]byte(s.BusinessKey)), s.Sequence)
+}
+
 // decisionWords says what happens to a bad key as things stand.
 func decisionWords(d string) string {
 	switch d {

@@ -46,7 +46,8 @@ var pageTemplate = sync.OnceValues(func() (*template.Template, error) {
 		"fullest":  func(s side) string { return s.sentence() },
 		"sentence": func(s string) string { return sentence(plain(s)) },
 		"capital":  func(s string) string { return capital(plain(s)) },
-		"advice":   func(s *Suggestion) string { return capital(s.advice()) },
+		"advice":   func(s *Suggestion) string { return cut(capital(s.advice()), cellText) },
+		"detail":   func(s string) string { return cut(plain(s), cellText) },
 		"words":    func(s string) []string { return strings.Split(plain(s), " ") },
 	}).Parse(pageHTML)
 })
@@ -165,9 +166,16 @@ type part struct {
 	Escape bool
 }
 
+// A key can have a megabyte. What a cell of the page shows of it is bounded; the
+// lines to copy hold all of it.
+const (
+	cellKey  = 320
+	cellText = 400
+)
+
 // keyParts splits a printable form for the page.
 func keyParts(s string) []part {
-	s = form(s)
+	s = Shorten(s, cellKey)
 	if s == PrintableNull {
 		return []part{{s, true}}
 	}
@@ -210,8 +218,9 @@ type chartTick struct {
 }
 
 type chartLabel struct {
-	X    string
-	Text string
+	X     string
+	Text  string
+	Class string // first and last keep labels that are wider than a column inside
 }
 
 func coord(f float64) string { return strconv.FormatFloat(f, 'f', 2, 64) }
@@ -249,7 +258,7 @@ func (c *chart) plot(ns []int64, top int64, title func(i int) string, label func
 		}
 		if i%every == 0 {
 			if s := label(i); s != "" {
-				c.Labels = append(c.Labels, chartLabel{coord(mid), s})
+				c.Labels = append(c.Labels, chartLabel{X: coord(mid), Text: s})
 			}
 		}
 	}
@@ -346,10 +355,18 @@ func (r *Report) timeChart() chart {
 	}
 	c.plot(ns, top, func(i int) string { return titles[i] }, func(int) string { return "" }, func(int64) bool { return false })
 	slot := float64(c.R-c.L) / float64(max(len(ns), 1))
-	for i, l := range labels {
-		if l != "" {
-			c.Labels = append(c.Labels, chartLabel{coord(float64(c.L) + slot*(float64(i)+0.5)), l})
+	for i, text := range labels {
+		l := chartLabel{X: coord(float64(c.L) + slot*(float64(i)+0.5)), Text: text}
+		switch {
+		case text == "":
+			continue
+		case len(ns) == 1:
+		case i == 0:
+			l.X, l.Class = coord(float64(c.L)), "first"
+		case i == len(labels)-1:
+			l.X, l.Class = coord(float64(c.R)), "last"
 		}
+		c.Labels = append(c.Labels, l)
 	}
 	return c
 }

@@ -21,7 +21,8 @@ import (
 // The same value gives the same bytes: fields stand in the order of the struct,
 // times are in UTC, and a list is [] when it is nil, never null. Text is as
 // readable as it can safely be: no HTML escapes, but what a terminal would hide
-// or reorder stands as \u escapes.
+// or reorder stands as \u escapes. A byte that is not UTF-8, as a path may have
+// one, stands as the text \xFF; keys have their base64.
 func WriteJSON(w io.Writer, v any) error {
 	b, err := marshal(v, "  ")
 	if err != nil {
@@ -75,6 +76,13 @@ func fill(v reflect.Value, depth int) (reflect.Value, error) {
 		return v, nil
 	}
 	switch v.Kind() {
+	case reflect.String:
+		if utf8.ValidString(v.String()) {
+			return v, nil
+		}
+		c := reflect.New(v.Type()).Elem()
+		c.SetString(plain(v.String()))
+		return c, nil
 	case reflect.Pointer:
 		if v.IsNil() {
 			return v, nil

@@ -211,12 +211,17 @@ type Padding struct {
 // Break is one thing that the released runtimes do wrong on the source, with
 // how many records it concerns and whether the migration cures it.
 type Break struct {
+	Code     string `json:"code"`     // stable, for scripts
 	Releases string `json:"releases"` // "0.1-0.3"
 	Title    string `json:"title"`
 	Records  int64  `json:"records"`
 	Cured    bool   `json:"cured"`
 	Text     string `json:"text"`
 }
+
+// BreakSeparator is the code of the break that gave the product its reason:
+// business keys that hold the separator.
+const BreakSeparator = "separator"
 
 // Severity orders findings.
 type Severity string

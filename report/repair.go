@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"unicode/utf8"
 )
 
 // Repair is a line of repairs.jsonl: what to do with one key that cannot be
@@ -32,6 +33,9 @@ func RepairFor(b BadKey, decision string) (Repair, error) {
 		s := b.Suggestion
 		if s == nil {
 			return Repair{}, fmt.Errorf("key %s: nothing is suggested to rewrite it to", Shorten(b.Key, 60))
+		}
+		if !utf8.ValidString(s.BusinessKey) {
+			return Repair{}, fmt.Errorf("key %s: the suggested business key is not UTF-8", Shorten(b.Key, 60))
 		}
 		bk, seq := s.BusinessKey, s.Sequence
 		r.BusinessKey, r.Sequence, r.EventUUID, r.ActionUUID = &bk, &seq, s.EventUUID, s.ActionUUID

@@ -1,9 +1,9 @@
 package report
 
 import (
-	"fmt"
 	"strings"
 	"time"
+	"unicode/utf8"
 )
 
 // The three reports that every rendering is tested and looked at with.
@@ -77,6 +77,26 @@ func badKey(key []byte, reason, detail string, records int64, first, last Positi
 	return b
 }
 
+func trait(name, meaning string, records int64, example string, at Position) TraitCount {
+	return TraitCount{Trait: name, Meaning: meaning, Records: records, Example: example, At: at}
+}
+
+func broken(releases, title string, records int64, cured bool, text string) Break {
+	return Break{Releases: releases, Title: title, Records: records, Cured: cured, Text: text}
+}
+
+func finding(s Severity, code, title, text, do string) Finding {
+	return Finding{Severity: s, Code: code, Title: title, Text: text, Do: do}
+}
+
+func difference(kind, key string, source, target *Position, text string) Difference {
+	return Difference{Kind: kind, Key: key, Source: source, Target: target, Text: text}
+}
+
+func suggest(cause, text, businessKey string, sequence int64) *Suggestion {
+	return &Suggestion{Cause: cause, Text: text, BusinessKey: businessKey, Sequence: sequence, EventUUID: evt, ActionUUID: act}
+}
+
 // demoReport is the story of the demo: user_* keys on one hot partition, and a
 // few keys that nobody can parse.
 func demoReport() *Report {
@@ -117,25 +137,25 @@ func demoReport() *Report {
 		badKey([]byte("heartbeat"), "foreign", "no field of a state key was found", 1, Position{6, 120_000}, Position{6, 120_000}),
 	}
 	r.Examples[0].Tombstones = 3
-	r.Examples[2].Suggestion = &Suggestion{"surrounding-whitespace", "remove the white space at the end", "order_17", 4, evt, act}
-	r.Examples[3].Suggestion = &Suggestion{"json-quoted", "take the key out of its JSON string", "user_9", 1, evt, act}
+	r.Examples[2].Suggestion = suggest("surrounding-whitespace", "remove the white space at the end", "order_17", 4)
+	r.Examples[3].Suggestion = suggest("json-quoted", "take the key out of its JSON string", "user_9", 1)
 	for _, c := range []ReasonCount{{"bad-action-uuid", "", 2, 18}, {"dashed", "", 1, 5}, {"invalid-utf8", "", 1, 3}, {"null-key", "", 1, 3}, {"empty-key", "", 1, 1}, {"foreign", "", 1, 1}} {
 		c.Meaning = Meaning(c.Reason)
 		r.Unparseable = append(r.Unparseable, c)
 	}
 	r.Traits = []TraitCount{
-		{"unstable-identity", "The business key is the address of a Java object; another run has another one.", 210, Printable([]byte("[B@1a2b3c_0" + id)), Position{5, 99}},
-		{"numeric", "The business key is a number; whether it was a String, a Long or an Integer cannot be seen.", 81_204, Printable([]byte("4711_0" + id)), Position{1, 3}},
+		trait("unstable-identity", "The business key is the address of a Java object; another run has another one.", 210, Printable([]byte("[B@1a2b3c_0" + id)), Position{5, 99}),
+		trait("numeric", "The business key is a number; whether it was a String, a Long or an Integer cannot be seen.", 81_204, Printable([]byte("4711_0" + id)), Position{1, 3}),
 	}
 	r.Breaks = []Break{
-		{"0.1-0.3", `Keys with "_" are never pruned`, 1_098_211, true, `The reader splits at "_", wants four parts and finds more. The new keys have exactly four.`},
-		{"0.1-0.3", `All keys with the same start share one partition`, 1_101_930, true, `The partitioner hashes what stands before the first "_": "user" for every user_* key.`},
-		{"0.1-0.3", "A key that cannot be parsed makes lookups fail", 31, false, "Repair or quarantine these keys."},
+		broken("0.1-0.3", `Keys with "_" are never pruned`, 1_098_211, true, `The reader splits at "_", wants four parts and finds more. The new keys have exactly four.`),
+		broken("0.1-0.3", `All keys with the same start share one partition`, 1_101_930, true, `The partitioner hashes what stands before the first "_": "user" for every user_* key.`),
+		broken("0.1-0.3", "A key that cannot be parsed makes lookups fail", 31, false, "Repair or quarantine these keys."),
 	}
 	r.Findings = []Finding{
-		{Refusal, "unparseable-keys", "7 keys cannot be parsed", "They hold 31 of 1,204,331 records.", "Review unparseable.jsonl, accept the repairs that are right, and plan again; or plan with --on-unparseable quarantine."},
-		{Warning, "unstable-identity", "210 records have keys that no other run can produce", "They are copied byte for byte. The job will not find them again.", "Nothing, unless the job should have found them: then its key selector has to change."},
-		{Note, "padding", "1,200,196 padding records take about 41 s", "", ""},
+		finding(Refusal, "unparseable-keys", "7 keys cannot be parsed", "They hold 31 of 1,204,331 records.", "Review unparseable.jsonl, accept the repairs that are right, and plan again; or plan with --on-unparseable quarantine."),
+		finding(Warning, "unstable-identity", "210 records have keys that no other run can produce", "They are copied byte for byte. The job will not find them again.", "Nothing, unless the job should have found them: then its key selector has to change."),
+		finding(Note, "padding", "1,200,196 padding records take about 41 s", "", ""),
 	}
 	var tl Timeline
 	tl.Add(1764575622123)
@@ -192,9 +212,9 @@ func hostileReport() *Report {
 		Times:  TimeRange{Oldest: -1 << 63, OldestAt: Position{2, 3}, Newest: 1<<63 - 1, NewestAt: Position{1, 9}, Unset: 1},
 		Codecs: []NamedCount{{evil, 1}}, Actions: []NamedCount{{evil, 91}}, ActionCount: 44,
 		Spread:   []Load{{0, 100, 40}, {1, 20, 41}, {2, 0, 10}},
-		Traits:   []TraitCount{{"unstable-identity", evil, 1, Printable([]byte(evil)), Position{1, 1}}},
-		Breaks:   []Break{{"0.1-0.3", evil, 4, true, evil}},
-		Findings: []Finding{{Warning, "unparseable-keys", evil, evil, evil}},
+		Traits:   []TraitCount{trait("unstable-identity", evil, 1, Printable([]byte(evil)), Position{1, 1})},
+		Breaks:   []Break{broken("0.1-0.3", evil, 4, true, evil)},
+		Findings: []Finding{finding(Warning, "unparseable-keys", evil, evil, evil)},
 		Next:     []string{"rekey apply --run-dir '/srv/runs/a  b' # " + evil},
 		Rollback: evil,
 	}
@@ -204,8 +224,8 @@ func hostileReport() *Report {
 		reason := reasons[(i+3)%len(reasons)].code
 		b := badKey(k, reason, "found "+Printable(k[:min(len(k), 12)]), 1, Position{0, int64(i)}, Position{0, int64(i)})
 		b.Decision = "quarantine"
-		if i%2 == 0 {
-			b.Suggestion = &Suggestion{"surrounding-whitespace", fmt.Sprintf("rewrite %s", k[:min(len(k), 30)]), string(k), 7, evt, act}
+		if i%2 == 0 && utf8.Valid(k) {
+			b.Suggestion = suggest("surrounding-whitespace", "rewrite " + strings.ToValidUTF8(string(k[:min(len(k), 30)]), ""), string(k), 7)
 		}
 		r.Examples = append(r.Examples, b)
 	}
@@ -229,7 +249,7 @@ func sampleApply() *Apply {
 	return &Apply{Schema: SchemaVersion, Tool: "rekey 0.1.0", PlanID: demoReport().PlanID, Source: src, Target: dst,
 		StartedAt: sampleTime, FinishedAt: sampleTime.Add(83*time.Second + 400*time.Millisecond),
 		Resumed: true, Present: 400_000, Written: 804_300, Padded: 1_200_196, Bytes: 361_758_720, Skipped: 31,
-		Findings: []Finding{{Note, "resumed", "An earlier run was interrupted; this one carried on", "", ""}},
+		Findings: []Finding{finding(Note, "resumed", "An earlier run was interrupted; this one carried on", "", "")},
 		Next:     []string{"rekey verify --run-dir /var/lib/rekey/2026-11-30-b --bootstrap-server kafka-1:9092"},
 		Rollback: rollback}
 }
@@ -248,12 +268,12 @@ func differentVerify() *Verify {
 	v.Equal, v.Found, v.Total = false, 1_204_299, 214
 	key := Printable([]byte("order%5F17_4_" + evt + "_" + act))
 	v.Differences = []Difference{
-		{"missing", key, &Position{5, 44_102}, nil, "the record is not on the new topic"},
-		{"value", key, &Position{5, 44_103}, &Position{2, 150_201}, "512 bytes on the old topic, 0 on the new one"},
-		{"extra", Printable([]byte("<b>\u202Ex")), nil, &Position{1, 9}, "no record of the old topic belongs here"},
+		difference("missing", key, &Position{5, 44_102}, nil, "the record is not on the new topic"),
+		difference("value", key, &Position{5, 44_103}, &Position{2, 150_201}, "512 bytes on the old topic, 0 on the new one"),
+		difference("extra", Printable([]byte("<b>\u202Ex")), nil, &Position{1, 9}, "no record of the old topic belongs here"),
 	}
 	for i := range 97 {
-		v.Differences = append(v.Differences, Difference{"timestamp", key, &Position{1, int64(i)}, &Position{1, int64(i) + 150_000}, "1764575622123 became 1796007165000"})
+		v.Differences = append(v.Differences, difference("timestamp", key, &Position{1, int64(i)}, &Position{1, int64(i) + 150_000}, "1764575622123 became 1796007165000"))
 	}
 	return v
 }

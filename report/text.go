@@ -255,7 +255,7 @@ func (r *Report) keyTable(p *page, keys []BadKey, full bool) {
 		t.add(Shorten(k.Key, keyW), plain(k.Reason), k.First.String(), thousands(k.Records))
 		if full {
 			if k.Detail != "" {
-				t.note(plain(k.Detail))
+				t.note(cut(plain(k.Detail), 240))
 			}
 			if k.First != k.Last {
 				t.note("last at " + k.Last.String() + nullValues(k))
@@ -265,7 +265,7 @@ func (r *Report) keyTable(p *page, keys []BadKey, full bool) {
 			}
 		}
 		if s := k.Suggestion; s != nil {
-			t.note("suggestion: " + s.advice())
+			t.note(cut("suggestion: "+s.advice(), 240))
 			if full {
 				t.note("            gives " + Shorten(Printable([]byte(s.BusinessKey)), p.width-45) + ", sequence " + strconv.FormatInt(s.Sequence, 10))
 			}

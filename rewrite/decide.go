@@ -103,8 +103,8 @@ func (r Rules) NeedsLast() bool { return r.History == HistoryLatest }
 // Decision is what becomes of one record.
 type Decision struct {
 	Action    Action
-	Key       []byte // on the target; valid until the next Decide of the same Decider
-	Partition int32  // on the target
+	Key       []byte               // on the target; valid until the next Decide of the same Decider
+	Partition int32                // on the target
 	Parsed    *keycodec.Key        // the parsed source key, nil if it cannot be parsed; valid as Key is
 	Problem   *keycodec.ParseError // why the source key cannot be parsed, or nil
 	// AlreadyMigrated is set on a record that carries a provenance header:

@@ -1,0 +1,78 @@
+package migrate
+
+import (
+	"encoding/base64"
+	"errors"
+	"fmt"
+
+	"rekey/keycodec"
+	"rekey/report"
+)
+
+// ExplainOptions are the choices that an explanation rests on.
+type ExplainOptions struct {
+	From, To    string
+	Partitioner string
+	Partitions  int32 // of both topics
+}
+
+// Explain says how one state key parses, what it becomes, and which partition
+// it lands on. It asks no broker. A nil key is the null key.
+func Explain(o ExplainOptions, key []byte) (*report.Explanation, error) {
+	if o.Partitions < 1 {
+		return nil, usage(fmt.Sprintf("--partitions %d", o.Partitions), "give the partition count of the topic, at least 1")
+	}
+	plan := DefaultPlanOptions()
+	plan.From, plan.To, plan.Partitioner = o.From, o.To, o.Partitioner
+	rules, err := plan.rules(o.Partitions)
+	if err != nil {
+		return nil, err
+	}
+	released, err := keycodec.LookupPartitioner("flink-agents")
+	if err != nil {
+		return nil, err
+	}
+	e := &report.Explanation{Schema: report.SchemaVersion, Key: report.Printable(key), KeyBase64: base64OrNull(key),
+		From: o.From, To: o.To, Partitions: o.Partitions, Traits: []string{}}
+	var parsed keycodec.Key
+	if err := rules.From.Parse(&parsed, key); err != nil {
+		problem, ok := errors.AsType[*keycodec.ParseError](err)
+		if !ok {
+			return nil, err
+		}
+		e.Reason, e.Field, e.Byte, e.Detail = string(problem.Reason), problem.Field, problem.Offset, problem.Detail
+		e.Meaning = report.Meaning(e.Reason)
+		e.Suggestion = suggestion(rules.From, key)
+		return e, nil
+	}
+	e.Parses = true
+	e.BusinessKey = report.Printable(parsed.BusinessKey)
+	e.BusinessKeyBase64 = base64.StdEncoding.EncodeToString(parsed.BusinessKey)
+	e.Sequence, e.EventUUID, e.ActionUUID = parsed.Sequence, parsed.Event.String(), parsed.Action.String()
+	e.Traits = parsed.Traits().Names()
+	if !keycodec.RuntimeRefuses(key) {
+		before := released.Partition(rules.From, key, &parsed, 0, o.Partitions)
+		e.Before = &before
+	}
+	encoded, err := rules.To.Append(nil, &parsed)
+	if err != nil {
+		return nil, fmt.Errorf("encode as %s: %w", o.To, err)
+	}
+	e.NewKey, e.NewKeyBase64 = report.Printable(encoded), base64.StdEncoding.EncodeToString(encoded)
+	if o.Partitioner != "source" {
+		after := rules.Partitioner.Partition(rules.To, encoded, &parsed, 0, o.Partitions)
+		e.After = &after
+	}
+	return e, nil
+}
+
+// suggestion is the repair that the cause of an unparseable key makes likely,
+// or nil.
+func suggestion(from keycodec.Format, key []byte) *report.Suggestion {
+	s, found := keycodec.Suggest(from, key)
+	if !found {
+		return nil
+	}
+	return &report.Suggestion{Cause: s.Cause, Text: s.Text, BusinessKey: string(s.Repaired.BusinessKey), Sequence: s.Repaired.Sequence,
+		EventUUID: s.Repaired.Event.String(), ActionUUID: s.Repaired.Action.String()}
+}

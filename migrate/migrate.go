@@ -1,0 +1,63 @@
+package migrate
+
+import (
+	"context"
+	"fmt"
+
+	"rekey/report"
+)
+
+// Outcome is what the phases of Migrate have to say; nil for phases that did
+// not run.
+type Outcome struct {
+	Plan   *report.Report
+	Apply  *report.Apply
+	Verify *report.Verify
+}
+
+// Migrate is plan, apply and verify in one go. With a plan already in the run
+// directory it goes on with that one, provided that the options still mean the
+// same: so the same command resumes.
+func Migrate(ctx context.Context, o PlanOptions, allowLive bool, env Environment) (*Outcome, error) {
+	if err := o.Validate(); err != nil {
+		return nil, err
+	}
+	out := new(Outcome)
+	exists, err := runDir(o.RunDir).has(planFileName)
+	if err != nil {
+		return nil, &Failure{Kind: ErrUsage, What: "cannot look into --run-dir", Cause: err}
+	}
+	if exists {
+		if err := o.sameAs(runDir(o.RunDir)); err != nil {
+			return nil, err
+		}
+	} else if out.Plan, err = Plan(ctx, o, env); err != nil {
+		return out, err
+	}
+	run := RunOptions{Connections: o.Connections, RunDir: o.RunDir, AllowLiveSource: allowLive}
+	if out.Apply, err = Apply(ctx, run, env); err != nil {
+		return out, err
+	}
+	out.Verify, err = Verify(ctx, run, env)
+	return out, err
+}
+
+// sameAs refuses options that differ from those of an existing plan.
+func (o PlanOptions) sameAs(dir runDir) error {
+	p, err := dir.readPlan()
+	if err != nil {
+		return err
+	}
+	for _, option := range []struct{ flag, given, planned string }{
+		{"--source", o.Source, p.Source.Topic}, {"--target", o.Target, p.Target.Topic},
+		{"--from", o.From, p.From}, {"--to", o.To, p.To}, {"--partitioner", o.Partitioner, p.Partitioner},
+		{"--on-unparseable", string(o.OnUnparseable), string(p.OnUnparseable)}, {"--history", string(o.History), string(p.History)},
+		{"--align", o.Align, p.Align}, {"--isolation-level", o.Isolation, p.Isolation},
+	} {
+		if option.given != option.planned {
+			return usage(fmt.Sprintf("%s holds a plan with %s %s, not %s", string(dir), option.flag, option.planned, option.given),
+				"repeat the flags of that plan to go on with it, or name a new --run-dir")
+		}
+	}
+	return nil
+}

@@ -1,0 +1,150 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/schollz/progressbar/v3"
+	"github.com/urfave/cli/v2"
+	"golang.org/x/term"
+
+	"rekey/migrate"
+)
+
+// newProgress shows progress on standard error: a bar on a terminal, a line
+// every few seconds elsewhere, nothing with --quiet.
+func newProgress(c *cli.Context) migrate.Progress {
+	if c.Bool("quiet") {
+		return migrate.NoProgress{}
+	}
+	if file, ok := c.App.ErrWriter.(*os.File); ok && term.IsTerminal(int(file.Fd())) {
+		return &bar{out: c.App.ErrWriter}
+	}
+	return &lines{out: c.App.ErrWriter, now: time.Now}
+}
+
+// bar draws a progress bar with rate and time left.
+type bar struct {
+	out io.Writer
+
+	mu   sync.Mutex
+	bar  *progressbar.ProgressBar
+	name string
+	wait string
+}
+
+func (b *bar) Phase(name string, total int64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.name, b.wait = name, ""
+	b.bar = progressbar.NewOptions64(total,
+		progressbar.OptionSetWriter(b.out), progressbar.OptionSetDescription(name),
+		progressbar.OptionShowCount(), progressbar.OptionShowIts(), progressbar.OptionSetItsString("rec"),
+		progressbar.OptionSetWidth(16), progressbar.OptionThrottle(100*time.Millisecond),
+		progressbar.OptionSetPredictTime(true), progressbar.OptionShowElapsedTimeOnFinish(), progressbar.OptionClearOnFinish())
+}
+
+func (b *bar) Add(n int64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.bar != nil {
+		b.draw(b.bar.Add64(n))
+	}
+}
+
+func (b *bar) Wait(reason string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.bar == nil || reason == b.wait {
+		return
+	}
+	b.wait = reason
+	if reason == "" {
+		b.bar.Describe(b.name)
+		return
+	}
+	b.bar.Describe(b.name + " (waiting: " + reason + ")")
+}
+
+func (b *bar) Done() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.bar != nil {
+		b.draw(b.bar.Finish())
+		b.bar = nil
+	}
+}
+
+// draw stops drawing when the terminal is gone: progress must not end a run.
+func (b *bar) draw(err error) {
+	if err != nil {
+		b.bar = nil
+	}
+}
+
+// linesEvery is the time between two progress lines.
+const linesEvery = 5 * time.Second
+
+// lines writes a plain line every few seconds and at the end of each part.
+type lines struct {
+	out io.Writer
+	now func() time.Time
+
+	mu          sync.Mutex
+	name        string
+	total, done int64
+	began, last time.Time
+	wait        string
+}
+
+func (l *lines) Phase(name string, total int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.name, l.total, l.done, l.wait = name, total, 0, ""
+	l.began = l.now()
+	l.last = l.began
+}
+
+func (l *lines) Add(n int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.done += n
+	if l.now().Sub(l.last) >= linesEvery {
+		l.print("")
+	}
+}
+
+func (l *lines) Wait(reason string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if reason == l.wait {
+		return
+	}
+	l.wait = reason
+	if reason != "" {
+		l.print(", waiting: " + reason)
+	}
+}
+
+func (l *lines) Done() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.name != "" {
+		l.print(", done")
+		l.name = ""
+	}
+}
+
+func (l *lines) print(suffix string) {
+	now := l.now()
+	rate := float64(l.done) / max(now.Sub(l.began).Seconds(), 0.001)
+	left := ""
+	if suffix == "" && rate > 0 && l.done < l.total {
+		left = fmt.Sprintf(", %s left", time.Duration(float64(l.total-l.done)/rate*float64(time.Second)).Round(time.Second))
+	}
+	fmt.Fprintf(l.out, "%s: %d of %d, %.0f a second%s%s\n", l.name, l.done, l.total, rate, left, suffix)
+	l.last = now
+}

@@ -1,0 +1,71 @@
+package report
+
+import (
+	"fmt"
+	"io"
+	"strconv"
+)
+
+// Explanation says how one state key parses, what it becomes, and where it
+// lands: the answer of rekey explain.
+type Explanation struct {
+	Schema    int     `json:"schema_version"`
+	Key       string  `json:"key"` // printable form
+	KeyBase64 *string `json:"key_base64"`
+	From      string  `json:"from"`
+	To        string  `json:"to"`
+	Parses    bool    `json:"parses"`
+
+	// Of a key that parses.
+	BusinessKey       string   `json:"business_key,omitempty"` // printable form
+	BusinessKeyBase64 string   `json:"business_key_base64,omitempty"`
+	Sequence          int64    `json:"sequence"`
+	EventUUID         string   `json:"event_uuid,omitempty"`
+	ActionUUID        string   `json:"action_uuid,omitempty"`
+	Traits            []string `json:"traits"`
+	NewKey            string   `json:"new_key,omitempty"` // printable form
+	NewKeyBase64      string   `json:"new_key_base64,omitempty"`
+	Partitions        int32    `json:"partitions"`
+	Before            *int32   `json:"partition_before"` // null: the released partitioner refuses the key
+	After             *int32   `json:"partition_after"`
+
+	// Of a key that does not.
+	Reason     string      `json:"reason,omitempty"`
+	Meaning    string      `json:"meaning,omitempty"`
+	Field      string      `json:"field,omitempty"`
+	Byte       int         `json:"byte"`
+	Detail     string      `json:"detail,omitempty"`
+	Suggestion *Suggestion `json:"suggestion,omitempty"`
+}
+
+// WriteText writes the explanation for people.
+func (e *Explanation) WriteText(w io.Writer, st Style) error {
+	p := newPage(st)
+	p.line(p.paint(bold, e.Key))
+	if !e.Parses {
+		p.pair("cannot parse", fmt.Sprintf("as %s: %s (%s, byte %d)", e.From, e.Detail, e.Reason, e.Byte))
+		p.pair("that means", e.Meaning)
+		if e.Suggestion != nil {
+			p.pair("perhaps", e.Suggestion.Text)
+			p.pair("repaired", e.Suggestion.repaired())
+		}
+		return p.flush(w)
+	}
+	p.pair("business key", e.BusinessKey)
+	p.pair("sequence", strconv.FormatInt(e.Sequence, 10))
+	p.pair("event UUID", e.EventUUID)
+	p.pair("action UUID", e.ActionUUID)
+	for _, trait := range e.Traits {
+		p.pair("deserves look", trait)
+	}
+	p.pair("becomes", e.NewKey)
+	p.pair("partition", fmt.Sprintf("%s of %d by the released partitioner, %s on the target", partitionWord(e.Before), e.Partitions, partitionWord(e.After)))
+	return p.flush(w)
+}
+
+func partitionWord(p *int32) string {
+	if p == nil {
+		return "none (refused)"
+	}
+	return strconv.Itoa(int(*p))
+}
