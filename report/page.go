@@ -347,8 +347,8 @@ func wrap(s string, width int) []string {
 		for n > width {
 			head := breakAt(line, width)
 			lines = append(lines, line[:head])
+			n -= Width(line[:head]) // not all of the rest again: words can be long
 			line = line[head:]
-			n = Width(line)
 		}
 	}
 	return append(lines, line)

@@ -75,7 +75,11 @@ func TestEveryCharacter(t *testing.T) {
 		if !utf8.ValidRune(r) {
 			continue
 		}
-		checkForm(t, []byte(string([]rune{r, 'a', r, r})))
+		key := []byte(string([]rune{r, 'a', r, r}))
+		checkForm(t, key)
+		if r%61 == 0 || r < 0x3000 {
+			checkShort(t, key)
+		}
 	}
 }
 
@@ -90,13 +94,18 @@ func checkForm(t *testing.T, key []byte) {
 		t.Fatalf("%q: form %q is not UTF-8", key, f)
 	}
 	for _, r := range f {
-		if !unicode.IsPrint(r) || unicode.In(r, unicode.Cf, unicode.Cc, unicode.Co, unicode.Hebrew, unicode.Arabic, unicode.Bidi_Control, unicode.Inherited) || r == '…' {
+		if r >= utf8.RuneSelf && (!unicode.IsPrint(r) || unicode.In(r, unicode.Hebrew, unicode.Arabic, unicode.Bidi_Control, unicode.Inherited) || r == '…') || r < ' ' {
 			t.Fatalf("%q: form %q shows %U", key, f, r)
 		}
 	}
 	if w := unitsWidth(units(f)); f != PrintableNull && w+2 != Width(f) {
 		t.Fatalf("%q: units are %d wide, the form %d", key, w+2, Width(f))
 	}
+}
+
+func checkShort(t *testing.T, key []byte) {
+	t.Helper()
+	f := Printable(key)
 	for _, width := range []int{0, 20, 33, 80} {
 		s := Shorten(f, width)
 		if w := Width(s); w > max(width, minShort) {
@@ -196,6 +205,7 @@ func FuzzPrintable(f *testing.F) {
 			key = []byte{}
 		}
 		checkForm(t, key)
+		checkShort(t, key)
 		// What is read as a form, whatever it is, is the form of what was read.
 		if back, err := Unprintable(string(key)); err == nil && Printable(back) != string(key) {
 			t.Fatalf("%q reads as %q, whose form is %s", key, back, Printable(back))

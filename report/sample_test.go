@@ -144,8 +144,8 @@ func demoReport() *Report {
 		r.Unparseable = append(r.Unparseable, c)
 	}
 	r.Traits = []TraitCount{
-		trait("unstable-identity", "The business key is the address of a Java object; another run has another one.", 210, Printable([]byte("[B@1a2b3c_0" + id)), Position{5, 99}),
-		trait("numeric", "The business key is a number; whether it was a String, a Long or an Integer cannot be seen.", 81_204, Printable([]byte("4711_0" + id)), Position{1, 3}),
+		trait("unstable-identity", "The business key is the address of a Java object; another run has another one.", 210, Printable([]byte("[B@1a2b3c_0"+id)), Position{5, 99}),
+		trait("numeric", "The business key is a number; whether it was a String, a Long or an Integer cannot be seen.", 81_204, Printable([]byte("4711_0"+id)), Position{1, 3}),
 	}
 	r.Breaks = []Break{
 		broken("0.1-0.3", `Keys with "_" are never pruned`, 1_098_211, true, `The reader splits at "_", wants four parts and finds more. The new keys have exactly four.`),
@@ -225,7 +225,7 @@ func hostileReport() *Report {
 		b := badKey(k, reason, "found "+Printable(k[:min(len(k), 12)]), 1, Position{0, int64(i)}, Position{0, int64(i)})
 		b.Decision = "quarantine"
 		if i%2 == 0 && utf8.Valid(k) {
-			b.Suggestion = suggest("surrounding-whitespace", "rewrite " + strings.ToValidUTF8(string(k[:min(len(k), 30)]), ""), string(k), 7)
+			b.Suggestion = suggest("surrounding-whitespace", "rewrite "+strings.ToValidUTF8(string(k[:min(len(k), 30)]), ""), string(k), 7)
 		}
 		r.Examples = append(r.Examples, b)
 	}
