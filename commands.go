@@ -27,7 +27,8 @@ func commands(stdin io.Reader) []*cli.Command {
 			UsageText: "rekey plan --bootstrap-server HOST:PORT --source TOPIC --target TOPIC --run-dir DIR [flags]\n\n" +
 				"example: rekey plan --bootstrap-server localhost:9092 --source action-state \\\n" +
 				"           --target action-state-2 --run-dir ./run",
-			Flags:  join(connectionFlags(), planFlags(), outputFlags()),
+			Flags: join(connectionFlags(), planFlags(),
+				[]cli.Flag{&cli.BoolFlag{Name: "extend", Usage: "add what was appended to the source since to the plan in --run-dir", EnvVars: env("extend")}}, outputFlags()),
 			Action: runPlan,
 		},
 		{
@@ -295,6 +296,7 @@ func planOptions(c *cli.Context) (migrate.PlanOptions, error) {
 		OnUnparseable: rewrite.Policy(c.String("on-unparseable")), History: rewrite.History(c.String("history")),
 		Align: c.String("align"), TargetPartitions: int32(c.Int("target-partitions")), TargetConfig: map[string]string{},
 		Compression: c.String("compression"), Isolation: c.String("isolation-level"),
+		Extend: c.Bool("extend"),
 	}
 	for _, setting := range c.StringSlice("target-config") {
 		name, value, found := strings.Cut(setting, "=")

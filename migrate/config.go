@@ -87,6 +87,8 @@ func (o PlanOptions) Validate() error {
 	switch {
 	case o.RunDir == "":
 		return usage("--run-dir is missing", "name a new folder for this migration: --run-dir ./run")
+	case o.Extend:
+		return nil // the plan has all the rest
 	case o.Source == "":
 		return usage("--source is missing", "name the topic to read")
 	case o.Target == "":

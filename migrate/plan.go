@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/IBM/sarama"
@@ -25,6 +26,9 @@ const openTransactionPatience = 30 * time.Second
 func Plan(ctx context.Context, o PlanOptions, env Environment) (*report.Report, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
+	}
+	if o.Extend {
+		return extendPlan(ctx, o, env)
 	}
 	dir := runDir(o.RunDir)
 	if exists, err := dir.has(planFileName); err != nil {
@@ -105,6 +109,7 @@ type planner struct {
 	configs  map[string]topicConfig
 	rules    rewrite.Rules
 	findings []report.Finding
+	earlier  *report.Report // of the captures before an extension, or nil
 }
 
 // describe learns both topics' identity and settles what the target will be.
@@ -117,10 +122,7 @@ func (pl *planner) describe(ctx context.Context) error {
 	if pl.configs, err = pl.sides.source.topicConfigs(ctx, o.Source); err != nil {
 		return err
 	}
-	retention, ok := number(pl.configs, "delete.retention.ms")
-	if !ok {
-		retention = int64(24 * time.Hour / time.Millisecond) // Kafka's default
-	}
+	retention := tombstoneRetention(pl.configs)
 	p.Source = planSource{ClusterID: pl.source.clusterID, Topic: o.Source, TopicID: pl.source.id,
 		Partitions: int32(len(pl.source.partitions)), DeleteRetentionMS: retention}
 	p.Target = planTarget{Topic: o.Target, Partitions: o.TargetPartitions,
@@ -153,6 +155,18 @@ func (pl *planner) describe(ctx context.Context) error {
 	}
 	pl.rules, err = p.rules()
 	return err
+}
+
+// tombstoneRetention is how long a topic keeps tombstones at least, in
+// milliseconds; -1 if it never removes them because it is not compacted.
+func tombstoneRetention(configs map[string]topicConfig) int64 {
+	if policy := configs["cleanup.policy"].value; policy != "" && !strings.Contains(policy, "compact") {
+		return -1
+	}
+	if retention, ok := number(configs, "delete.retention.ms"); ok {
+		return retention
+	}
+	return int64(24 * time.Hour / time.Millisecond) // Kafka's default
 }
 
 // sourceTopic looks up the topic to read.
@@ -269,7 +283,15 @@ func (pl *planner) scanAndSeal(ctx context.Context) (*report.Report, error) {
 			pl.env.Logf("remove a temporary file: %v", err)
 		}
 	}()
+	if pl.earlier != nil {
+		if err := bad.addEarlierKeys(pl.dir); err != nil {
+			return nil, err
+		}
+	}
 	spools := make([]quarantineSpool, pl.plan.Source.Partitions)
+	for i := range spools {
+		spools[i].dir = pl.dir
+	}
 	defer func() {
 		for i := range spools {
 			if err := spools[i].close(); err != nil {
@@ -296,6 +318,9 @@ func (pl *planner) scanAndSeal(ctx context.Context) (*report.Report, error) {
 		pl.plan.Compression = mostUsed(total.batches)
 	}
 	r := pl.newReport(total)
+	if pl.earlier != nil {
+		addEarlier(r, pl.earlier)
+	}
 	if err := pl.writeBadKeys(bad, r); err != nil {
 		return nil, err
 	}

@@ -39,8 +39,9 @@ type plan struct {
 	Isolation     string          `json:"isolation_level"`
 	Compression   string          `json:"compression"`
 
-	Captures []capture    `json:"captures"` // the first by plan, one more by each extension
-	Refusals []refusal    `json:"refusals"` // why apply must not run; empty when it may
+	Extends  []string     `json:"extends,omitempty"` // ids of this plan before each extension
+	Captures []capture    `json:"captures"`          // the first by plan, one more by each extension
+	Refusals []refusal    `json:"refusals"`          // why apply must not run; empty when it may
 	Files    []sealedFile `json:"files"`
 }
 
@@ -50,7 +51,7 @@ type planSource struct {
 	TopicID    string `json:"topic_id,omitempty"`
 	Partitions int32  `json:"partitions"`
 	// DeleteRetentionMS is how long tombstones are kept at least: no read that
-	// belongs together may take longer.
+	// belongs together may take longer. -1 if they are kept for good.
 	DeleteRetentionMS int64 `json:"delete_retention_ms"`
 }
 

@@ -163,6 +163,14 @@ func (pl *planner) judge(t *tally, r *report.Report) {
 		r.Findings = append(r.Findings, report.Finding{Severity: report.Refusal, Code: found.Code, Title: found.Text, Do: refusalAdvice[found.Code]})
 	}
 	r.Findings = append(r.Findings, pl.findings...)
+	if pl.earlier != nil {
+		for _, found := range pl.earlier.Findings {
+			known := slices.ContainsFunc(r.Findings, func(f report.Finding) bool { return f.Code == found.Code })
+			if !known && found.Code != "live-source" {
+				r.Findings = append(r.Findings, found)
+			}
+		}
+	}
 	slices.SortStableFunc(r.Findings, func(a, b report.Finding) int {
 		return cmp.Compare(severityOrder[a.Severity], severityOrder[b.Severity])
 	})

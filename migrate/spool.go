@@ -3,6 +3,7 @@ package migrate
 import (
 	"bufio"
 	"encoding/base64"
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -47,42 +48,53 @@ func newBadKeys(dir runDir, prints fingerprinter) (*badKeys, error) {
 
 func (b *badKeys) close() error { return errors.Join(b.file.Close(), os.Remove(b.file.Name())) }
 
-// add takes note of one record. A key is spooled as one byte that tells null
-// from others, its length in eight bytes, and its bytes.
+// add takes note of one record.
 func (b *badKeys) add(r *rewrite.Record) error {
+	stats := badKeyStats{firstPartition: r.Partition, firstOffset: r.Offset, lastPartition: r.Partition, lastOffset: r.Offset, records: 1}
+	if r.Value == nil {
+		stats.tombstones = 1
+	}
+	return b.insert(r.Key, stats)
+}
+
+// insert adds statistics of a key to what is known of it. A new key is spooled
+// as one byte that tells null from others, its length in eight bytes, and its
+// bytes.
+func (b *badKeys) insert(key []byte, more badKeyStats) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	print := b.prints.of(r.Key)
-	if r.Key == nil {
+	print := b.prints.of(key)
+	if key == nil {
 		print[0]++ // null and empty are two keys
 	}
 	stats, isNew := b.table.at(print)
 	if isNew {
-		*stats = badKeyStats{spooled: b.length, firstPartition: r.Partition, firstOffset: r.Offset, lastPartition: r.Partition, lastOffset: r.Offset}
-		var head [9]byte
-		if r.Key == nil {
-			head[0] = 1
-		}
-		for i := range 8 {
-			head[1+i] = byte(len(r.Key) >> (8 * i))
-		}
-		if _, err := b.buffer.Write(head[:]); err != nil {
+		*stats = more
+		stats.spooled = b.length
+		return b.spool(key)
+	}
+	if before(more.firstPartition, more.firstOffset, stats.firstPartition, stats.firstOffset) {
+		stats.firstPartition, stats.firstOffset = more.firstPartition, more.firstOffset
+	}
+	if before(stats.lastPartition, stats.lastOffset, more.lastPartition, more.lastOffset) {
+		stats.lastPartition, stats.lastOffset = more.lastPartition, more.lastOffset
+	}
+	stats.records += more.records
+	stats.tombstones += more.tombstones
+	return nil
+}
+
+func (b *badKeys) spool(key []byte) error {
+	var head [9]byte
+	if key == nil {
+		head[0] = 1
+	}
+	binary.LittleEndian.PutUint64(head[1:], uint64(len(key)))
+	for _, part := range [][]byte{head[:], key} {
+		if _, err := b.buffer.Write(part); err != nil {
 			return fmt.Errorf("spool keys that cannot be parsed: %w", err)
 		}
-		if _, err := b.buffer.Write(r.Key); err != nil {
-			return fmt.Errorf("spool keys that cannot be parsed: %w", err)
-		}
-		b.length += int64(len(head) + len(r.Key))
-	}
-	if before(r.Partition, r.Offset, stats.firstPartition, stats.firstOffset) {
-		stats.firstPartition, stats.firstOffset = r.Partition, r.Offset
-	}
-	if before(stats.lastPartition, stats.lastOffset, r.Partition, r.Offset) {
-		stats.lastPartition, stats.lastOffset = r.Partition, r.Offset
-	}
-	stats.records++
-	if r.Value == nil {
-		stats.tombstones++
+		b.length += int64(len(part))
 	}
 	return nil
 }
@@ -123,15 +135,11 @@ func (b *badKeys) key(at int64) ([]byte, error) {
 	if head[0] == 1 {
 		return nil, nil
 	}
-	length := 0
-	for i := range 8 {
-		length |= int(head[1+i]) << (8 * i)
+	key := make([]byte, binary.LittleEndian.Uint64(head[1:]))
+	if len(key) == 0 {
+		return key, nil
 	}
-	key := make([]byte, length)
 	_, err := b.file.ReadAt(key, at+int64(len(head)))
-	if errors.Is(err, io.EOF) && length == 0 {
-		err = nil
-	}
 	return key, err
 }
 

@@ -127,10 +127,14 @@ func (p *page) hangColor(indent int, label string, column int, code, s string) {
 	}
 }
 
-// commands writes commands to copy; a long one goes on in the next line, the way
-// a shell reads it.
+// commands writes what to do next: a step in words as it is, and a command to
+// copy, which goes on in the next line the way a shell reads it.
 func (p *page) commands(cmds []string) {
 	for _, c := range cmds {
+		if !strings.HasPrefix(c, "rekey ") {
+			p.bullet(c)
+			continue
+		}
 		for i, l := range continued(plain(c), p.width-4) {
 			if i == 0 {
 				p.line("  " + p.paint(dim, "$") + " " + p.paint(bold, l))

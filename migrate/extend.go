@@ -1,0 +1,170 @@
+package migrate
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"os"
+	"slices"
+
+	"rekey/report"
+)
+
+// extendPlan captures what was appended to the source since the last capture
+// of a plan, scans only that, and seals the plan anew. So the bulk can be
+// copied while the job still runs, and the maintenance window pays for the last
+// minutes only.
+func extendPlan(ctx context.Context, o PlanOptions, env Environment) (*report.Report, error) {
+	dir := runDir(o.RunDir)
+	p, err := dir.readPlan()
+	if err != nil {
+		return nil, err
+	}
+	if err := o.agreesWith(p); err != nil {
+		return nil, err
+	}
+	if err := p.refuse(); err != nil {
+		return nil, err
+	}
+	if err := p.checkFiles(dir); err != nil {
+		return nil, err
+	}
+	rules, err := p.rules()
+	if err != nil {
+		return nil, err
+	}
+	sides, err := connectSides(ctx, o.Connections, env)
+	if err != nil {
+		return nil, err
+	}
+	defer sides.close()
+	ends, err := p.checkSource(ctx, sides.source)
+	if err != nil {
+		return nil, err
+	}
+	if err := p.horizonFailure(p.Captures[0].At, env.Now()); err != nil {
+		return nil, err
+	}
+	earlier, err := dir.readReport()
+	if err != nil {
+		return nil, err
+	}
+	if grownBy(ends, p.ends()) == 0 {
+		env.Logf("nothing was appended to %s since its end was captured; the plan stays as it is", p.Source.Topic)
+		return earlier, nil
+	}
+	pl := planner{options: o, env: env, dir: dir, sides: sides, plan: p, prints: newFingerprinter(), rules: rules, earlier: earlier}
+	p.Extends = append(p.Extends, p.ID)
+	p.Tool = env.Version
+	if err := pl.capture(ctx, &p.Captures[len(p.Captures)-1]); err != nil {
+		return nil, err
+	}
+	return pl.scanAndSeal(ctx)
+}
+
+// agreesWith refuses flags of an extension that contradict its plan: nothing
+// about the decisions may change between two captures.
+func (o PlanOptions) agreesWith(p *plan) error {
+	for _, option := range []struct{ flag, given, planned string }{
+		{"--source", o.Source, p.Source.Topic}, {"--target", o.Target, p.Target.Topic},
+	} {
+		if option.given != "" && option.given != option.planned {
+			return usage(fmt.Sprintf("the plan in %s has %s %s, not %s", o.RunDir, option.flag, option.planned, option.given), "leave the flag out to extend that plan")
+		}
+	}
+	return nil
+}
+
+// readReport reads the report of the captures so far.
+func (d runDir) readReport() (r *report.Report, err error) {
+	file, err := os.Open(d.path(reportJSONName))
+	if err == nil {
+		r, err = report.ReadReport(file)
+		err = cmp.Or(err, file.Close())
+	}
+	if err != nil {
+		return nil, &Failure{Kind: ErrChanged, What: "cannot read the report of the plan to extend", Cause: err,
+			Do: "restore it from a copy of the run directory, or plan again with a new --run-dir"}
+	}
+	return r, nil
+}
+
+// addEarlierKeys puts the keys of unparseable.jsonl back into the table, so
+// that an extension counts on from there.
+func (b *badKeys) addEarlierKeys(dir runDir) (err error) {
+	file, err := os.Open(dir.path(unparseableFileName))
+	if err != nil {
+		return fmt.Errorf("read the keys of the captures before: %w", err)
+	}
+	defer func() { err = cmp.Or(err, file.Close()) }()
+	for entry, err := range report.ReadBadKeys(file) {
+		if err != nil {
+			return fmt.Errorf("%s: %w", file.Name(), err)
+		}
+		key, err := entry.Bytes()
+		if err != nil {
+			return fmt.Errorf("%s: %w", file.Name(), err)
+		}
+		if err := b.insert(key, badKeyStats{
+			firstPartition: entry.First.Partition, firstOffset: entry.First.Offset,
+			lastPartition: entry.Last.Partition, lastOffset: entry.Last.Offset,
+			records: uint32(entry.Records), tombstones: uint32(entry.Tombstones),
+		}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// addEarlier adds the counts of the captures before an extension to a report.
+func addEarlier(r, earlier *report.Report) {
+	addCounts(&r.Counts, &earlier.Counts)
+	r.Times = mergeTimes(earlier.Times, r.Times)
+	r.Codecs = mergeNamed(earlier.Codecs, r.Codecs)
+	r.Actions = mergeNamed(earlier.Actions, r.Actions)
+	r.Actions = r.Actions[:min(len(r.Actions), actionsInReport)]
+	r.ActionCount = max(r.ActionCount, earlier.ActionCount)
+	for _, trait := range earlier.Traits {
+		if i := slices.IndexFunc(r.Traits, func(t report.TraitCount) bool { return t.Trait == trait.Trait }); i >= 0 {
+			trait.Records += r.Traits[i].Records
+			r.Traits[i] = trait
+		} else {
+			r.Traits = append(r.Traits, trait)
+		}
+	}
+	for _, broken := range earlier.Breaks {
+		if i := slices.IndexFunc(r.Breaks, func(b report.Break) bool { return b.Code == broken.Code }); i >= 0 {
+			r.Breaks[i].Records += broken.Records
+		} else {
+			r.Breaks = append(r.Breaks, broken)
+		}
+	}
+}
+
+func mergeTimes(a, b report.TimeRange) report.TimeRange {
+	merged := a
+	merged.Unset += b.Unset
+	if b.Oldest != -1 && (a.Oldest == -1 || b.Oldest < a.Oldest) {
+		merged.Oldest, merged.OldestAt = b.Oldest, b.OldestAt
+	}
+	if b.Newest > a.Newest {
+		merged.Newest, merged.NewestAt = b.Newest, b.NewestAt
+	}
+	return merged
+}
+
+// mergeNamed adds up counts of the same name, most first.
+func mergeNamed(a, b []report.NamedCount) []report.NamedCount {
+	sums := map[string]int64{}
+	for _, n := range slices.Concat(a, b) {
+		sums[n.Name] += n.Count
+	}
+	merged := make([]report.NamedCount, 0, len(sums))
+	for name, n := range sums {
+		merged = append(merged, report.NamedCount{Name: name, Count: n})
+	}
+	slices.SortFunc(merged, func(a, b report.NamedCount) int {
+		return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.Name, b.Name))
+	})
+	return merged
+}
