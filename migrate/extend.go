@@ -118,6 +118,10 @@ func (b *badKeys) addEarlierKeys(dir runDir) (err error) {
 
 // addEarlier adds the counts of the captures before an extension to a report.
 func addEarlier(r, earlier *report.Report) {
+	var timeline report.Timeline
+	timeline.AddBuckets(earlier.Timeline)
+	timeline.AddBuckets(r.Timeline)
+	r.Timeline = timeline.Buckets()
 	addCounts(&r.Counts, &earlier.Counts)
 	r.Times = mergeTimes(earlier.Times, r.Times)
 	r.Codecs = mergeNamed(earlier.Codecs, r.Codecs)

@@ -35,6 +35,7 @@ func (pl *planner) newReport(t *tally) *report.Report {
 			History: string(p.History), Align: p.Align, Compression: p.Compression, Isolation: p.Isolation},
 		Counts: t.counts, Times: t.times,
 	}
+	r.Timeline = t.timeline.Buckets()
 	if t.timed == 0 {
 		r.Times.Oldest, r.Times.Newest = -1, -1
 	}

@@ -27,6 +27,7 @@ type tally struct {
 	actions     map[uuid.UUID]int64
 	manyActions bool
 	times       report.TimeRange
+	timeline    report.Timeline
 	timed       int64 // records with a timestamp
 	batches     [5]int64
 
@@ -193,6 +194,7 @@ func (t *tally) time(ms int64, at report.Position) {
 	if t.timed == 0 || ms > t.times.Newest {
 		t.times.Newest, t.times.NewestAt = ms, at
 	}
+	t.timeline.Add(ms)
 	t.timed++
 }
 
@@ -219,6 +221,7 @@ func (t *tally) merge(o *tally) {
 			t.times.Newest, t.times.NewestAt = o.times.Newest, o.times.NewestAt
 		}
 	}
+	t.timeline.Merge(&o.timeline)
 	t.timed += o.timed
 	t.times.Unset += o.times.Unset
 	for codec, n := range o.batches {

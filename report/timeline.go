@@ -34,6 +34,15 @@ func (t *Timeline) Add(ms int64) {
 	t.last, t.added = floorDiv(ms, 60_000)>>t.shift, 1
 }
 
+// AddBuckets counts what another timeline gave as its buckets, which may be
+// coarser than this one's would be.
+func (t *Timeline) AddBuckets(buckets []TimeBucket) {
+	t.flush()
+	for _, b := range buckets {
+		t.put(floorDiv(b.From, 60_000)>>t.shift, b.Records)
+	}
+}
+
 // Merge adds what o has counted.
 func (t *Timeline) Merge(o *Timeline) {
 	t.flush()
