@@ -1,0 +1,10 @@
+package migrate
+
+import (
+	"os"
+	"testing"
+
+	"rekey/fixtures/testcluster"
+)
+
+func TestMain(m *testing.M) { os.Exit(testcluster.Main(m)) }
