@@ -40,7 +40,7 @@ type Sink interface {
 const (
 	largestBatch  = 800 << 10
 	smallestBatch = 64 << 10
-	batchMemory   = 96 << 20
+	batchMemory   = 32 << 20
 	// recordOverhead bounds what a record takes in a batch beside its payload:
 	// attributes, lengths and deltas as variable-length integers.
 	recordOverhead = 32
