@@ -1,0 +1,68 @@
+# `make help` lists what there is. Everything but test-kafka needs Go only.
+
+# The toolchain is the one that is installed: a build never fetches another.
+export GOTOOLCHAIN := local
+
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+FUZZTIME ?= 10s
+STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
+GOVULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.9.0
+
+.DEFAULT_GOAL := help
+.PHONY: help build demo test race fuzz lint vuln bench test-kafka torture cover clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
+
+build: ## one static binary in dist/, with its version from git
+	CGO_ENABLED=0 go build -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o dist/rekey .
+
+demo: ## a whole migration on an embedded broker, in a few seconds
+	@go run . demo
+
+test: ## all tests on the embedded broker, in under two minutes
+	go test -timeout 5m ./...
+
+race: ## the same under the race detector; needs a C compiler
+	CGO_ENABLED=1 go test -race -short -timeout 15m ./...
+
+fuzz: ## every fuzz target, one after the other, for FUZZTIME (10s) each
+	@set -eu; n=0; \
+	for package in $$(go list ./...); do \
+		for target in $$(go test -list '^Fuzz' $$package | grep '^Fuzz' || true); do \
+			echo "fuzz $$package $$target"; \
+			go test -run '^$$' -fuzz "^$$target$$" -fuzztime $(FUZZTIME) $$package; \
+			n=$$((n + 1)); \
+		done; \
+	done; \
+	test $$n -gt 0 || { echo 'no fuzz target found' >&2; exit 1; }; \
+	echo "$$n fuzz targets, $(FUZZTIME) each"
+
+lint: ## gofmt, go vet and staticcheck
+	@unformatted=$$(gofmt -l .); test -z "$$unformatted" || { echo "not formatted, run gofmt -w on:" >&2; echo "$$unformatted" >&2; exit 1; }
+	go vet ./...
+	go run $(STATICCHECK) ./...
+
+vuln: ## known vulnerabilities; optional, for it needs to reach vuln.go.dev
+	@go run $(GOVULNCHECK) ./... || { echo 'make vuln found something, or could not reach https://vuln.go.dev: see above. It is no part of lint, which must work offline.' >&2; exit 1; }
+
+bench: ## the Go benchmarks
+	go test -run '^$$' -bench . -benchmem ./...
+
+test-kafka: ## the broker tests on a real Apache Kafka; needs Java 17 or newer and Maven
+	@test -n "$${JAVA_HOME:-}" || command -v java >/dev/null || { echo 'make test-kafka needs Java 17 or newer: install a JRE (Debian, Ubuntu: apt-get install default-jre-headless) or set JAVA_HOME' >&2; exit 1; }
+	@ls -d .cache/kafka/jars-* >/dev/null 2>&1 || command -v mvn >/dev/null || { echo 'make test-kafka needs Maven 3 to fetch Apache Kafka: install it (Debian, Ubuntu: apt-get install maven)' >&2; exit 1; }
+	REKEY_TEST_BROKER=kafka go test -p 1 -count=1 -timeout 15m . ./migrate/... ./fixtures/...
+
+torture: ## the long tests that break things on purpose
+	REKEY_TORTURE=1 go test -run Torture -count=1 -timeout 60m -v ./...
+
+cover: ## test coverage over all packages, as dist/cover.html
+	@mkdir -p dist
+	go test -coverpkg=./... -coverprofile=dist/cover.out ./...
+	go tool cover -html=dist/cover.out -o dist/cover.html
+	@go tool cover -func=dist/cover.out | tail -1
+
+clean: ## remove what the other targets made, the fetched Kafka included
+	rm -rf dist .cache rekey
+	go clean -testcache
