@@ -1,6 +1,7 @@
 package migrate
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -106,10 +107,14 @@ func (a *applier) run(ctx context.Context) error {
 // before the first write.
 func (a *applier) openTarget(ctx context.Context) error {
 	p, c := a.plan, a.sides.target
+	known, err := a.knownTarget()
+	if err != nil {
+		return err
+	}
 	state, err := c.topic(ctx, p.Target.Topic)
 	if errors.Is(err, errNoTopic) {
-		if p.Target.TopicID != "" {
-			return changed(fmt.Sprintf("the target topic %s is gone; it existed when the plan was made", p.Target.Topic))
+		if p.Target.TopicID != "" || known != "" {
+			return changed(fmt.Sprintf("the target topic %s is gone", p.Target.Topic))
 		}
 		if err := c.createTopic(ctx, p.Target.Topic, p.Target.Partitions, p.Target.Replication, copyConfigs(p.Target.Configs)); err != nil {
 			return err
@@ -119,35 +124,45 @@ func (a *applier) openTarget(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	known, err := a.knownTarget()
-	if err != nil {
-		return err
-	}
 	if err := p.checkTarget(state, known); err != nil {
 		return err
 	}
 	a.evidence.Target.ID = state.id
-	configs, err := c.topicConfigs(ctx, p.Target.Topic)
+	return a.preflight(ctx, state)
+}
+
+// preflight names everything that speaks against writing to the target, before
+// the first write.
+func (a *applier) preflight(ctx context.Context, target topicState) error {
+	p := a.plan
+	var found preflight
+	found.checkPermissions(target, "Write", "Read", "DescribeConfigs", "AlterConfigs")
+	source, err := a.sides.source.topic(ctx, p.Source.Topic)
 	if err != nil {
 		return err
 	}
-	minInSync, ok := number(configs, "min.insync.replicas")
-	if !ok {
-		minInSync = 1
+	found.checkPermissions(source, "Read")
+	found.checkPartitions("source", source, 1, true)
+	configs, err := a.sides.target.topicConfigs(ctx, p.Target.Topic)
+	if err == nil {
+		minInSync, ok := number(configs, "min.insync.replicas")
+		if !ok {
+			minInSync = 1
+		}
+		found.checkPartitions("target", target, minInSync, false)
+		planned := inForce(p.Target.Configs)
+		for name := range duringCopy {
+			delete(planned, name)
+		}
+		for _, name := range onlyAfterCopy {
+			delete(planned, name)
+		}
+		largest, oldest, newest := p.extremes()
+		found.checkTargetConfigs(configs, planned, largest, oldest, newest, a.env.Now().UnixMilli())
 	}
-	var found preflight
-	found.checkPartitions("target", state, minInSync, false)
-	planned := inForce(p.Target.Configs)
-	for name := range duringCopy {
-		delete(planned, name)
-	}
-	for _, name := range onlyAfterCopy {
-		delete(planned, name)
-	}
-	largest, oldest, newest := p.extremes()
-	found.checkTargetConfigs(configs, planned, largest, oldest, newest, a.env.Now().UnixMilli())
-	return found.failure(fmt.Sprintf("%s is not fit to take the records; nothing was written to it", p.Target.Topic),
+	refused := found.failure(fmt.Sprintf("%s is not fit to take the records; nothing was written to it", p.Target.Topic),
 		"change what is named above; a topic that apply created just now and that is still empty can be deleted")
+	return cmp.Or(refused, err)
 }
 
 // extremes are the largest record and the oldest and newest timestamp of all
@@ -249,6 +264,11 @@ func (a *applier) takeOver(ctx context.Context) error {
 		return err
 	}
 	if err := a.writeEvidence(); err != nil {
+		return err
+	}
+	// A topic that existed, or that an earlier apply completed, has other
+	// settings than one that was created just now.
+	if err := c.setConfigs(ctx, p.Target.Topic, temporaryConfigs()); err != nil {
 		return err
 	}
 	a.firstRead = a.env.Now()

@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net"
+	"slices"
 	"sort"
 	"strings"
 	"time"
@@ -79,6 +81,24 @@ type topicState struct {
 	clusterID  string
 	name, id   string // id is empty on brokers before 2.8, which have none
 	partitions []partitionState
+	permitted  operations
+}
+
+// operations are what the principal may do with a topic, one bit each, as
+// brokers report them. A broker that does not say reports unknownOperations.
+type operations int32
+
+const unknownOperations operations = math.MinInt32
+
+// The operations that rekey needs, by their number in the protocol.
+var operationBits = map[string]int{"Read": 3, "Write": 4, "Describe": 8, "DescribeConfigs": 10, "AlterConfigs": 11}
+
+// missing lists those of the wanted operations that are not permitted.
+func (o operations) missing(wanted ...string) []string {
+	if o == unknownOperations || o == 0 {
+		return nil
+	}
+	return slices.DeleteFunc(wanted, func(name string) bool { return o&(1<<operationBits[name]) != 0 })
 }
 
 type partitionState struct {
@@ -100,6 +120,7 @@ func (c *cluster) topic(ctx context.Context, name string) (topicState, error) {
 		}
 		request := sarama.NewMetadataRequest(c.config.Version, []string{name})
 		request.AllowAutoTopicCreation = false
+		request.IncludeTopicAuthorizedOperations = true
 		response, err := broker.GetMetadata(request)
 		if err != nil {
 			if _, refreshErr := c.client.RefreshController(); refreshErr != nil {
@@ -114,7 +135,7 @@ func (c *cluster) topic(ctx context.Context, name string) (topicState, error) {
 }
 
 func readTopicState(name string, response *sarama.MetadataResponse) (topicState, error) {
-	state := topicState{name: name}
+	state := topicState{name: name, permitted: unknownOperations}
 	if response.ClusterID != nil {
 		state.clusterID = *response.ClusterID
 	}
@@ -132,6 +153,9 @@ func readTopicState(name string, response *sarama.MetadataResponse) (topicState,
 		}
 		if id := uuid.UUID(topic.Uuid); id != uuid.Nil {
 			state.id = id.String()
+		}
+		if topic.Version >= 8 {
+			state.permitted = operations(topic.TopicAuthorizedOperations)
 		}
 		sort.Slice(topic.Partitions, func(i, j int) bool { return topic.Partitions[i].ID < topic.Partitions[j].ID })
 		for i, p := range topic.Partitions {

@@ -119,6 +119,11 @@ func (pl *planner) describe(ctx context.Context) error {
 	if pl.source, err = sourceTopic(ctx, pl.sides.source, o.Source); err != nil {
 		return err
 	}
+	var found preflight
+	found.checkPermissions(pl.source, "Read", "DescribeConfigs")
+	if err := found.failure(fmt.Sprintf("%s cannot be read as it is", o.Source), "see docs/permissions.md for what plan needs"); err != nil {
+		return err
+	}
 	if pl.configs, err = pl.sides.source.topicConfigs(ctx, o.Source); err != nil {
 		return err
 	}

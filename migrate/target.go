@@ -105,6 +105,18 @@ func copyConfigs(planned []report.Config) map[string]string {
 	return configs
 }
 
+// temporaryConfigs are the changes that put the settings of the copy in force.
+func temporaryConfigs() map[string]*string {
+	changes := map[string]*string{}
+	for name, value := range duringCopy {
+		changes[name] = &value
+	}
+	for _, name := range onlyAfterCopy {
+		changes[name] = nil
+	}
+	return changes
+}
+
 // finalConfigs are the changes that put the planned settings in force once the
 // copy is complete; nil means back to the brokers' default.
 func finalConfigs(planned []report.Config) map[string]*string {
@@ -135,6 +147,14 @@ func (f preflight) failure(what, do string) error {
 		return nil
 	}
 	return &Failure{Kind: ErrPreflight, What: what + ":\n  - " + strings.Join(f, "\n  - "), Do: do}
+}
+
+// checkPermissions names what the principal may not do with a topic. Brokers
+// that do not say are asked by doing, which fails before the first write too.
+func (f *preflight) checkPermissions(state topicState, wanted ...string) {
+	for _, operation := range state.permitted.missing(wanted...) {
+		f.add("not permitted: %s on topic %s", operation, state.name)
+	}
 }
 
 // checkTargetConfigs compares the settings in force on the target with what
