@@ -46,7 +46,7 @@ func Apply(ctx context.Context, o RunOptions, env Environment) (*report.Apply, e
 	}}
 	if err := a.run(ctx); err != nil {
 		if ctx.Err() != nil {
-			return a.evidence, a.interrupted(err)
+			return a.evidence, a.interrupted()
 		}
 		return a.evidence, err
 	}
@@ -561,8 +561,12 @@ func (a *applier) closeWriter() error {
 }
 
 // interrupted says how far the run got and how to go on.
-func (a *applier) interrupted(err error) error {
-	return &Failure{Kind: ErrInterrupted, Cause: err,
-		What: fmt.Sprintf("interrupted after writing %d records; the target holds no holes", a.written.Load()),
+func (a *applier) interrupted() error {
+	acknowledged := int64(0)
+	if a.writer != nil {
+		acknowledged = a.writer.acked.Load()
+	}
+	return &Failure{Kind: ErrInterrupted,
+		What: fmt.Sprintf("interrupted; the brokers acknowledged %d records of this run, padding included, and there are no holes", acknowledged),
 		Do:   "go on with: " + a.sides.command("apply", string(a.dir))}
 }

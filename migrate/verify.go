@@ -44,7 +44,7 @@ func Verify(ctx context.Context, o RunOptions, env Environment) (*report.Verify,
 			Source: sourceReport(p), Target: targetReport(p), Rollback: rollback(p)}}
 	err = v.run(ctx)
 	if err != nil && ctx.Err() != nil {
-		err = &Failure{Kind: ErrInterrupted, What: "verify was interrupted and says nothing about the target", Cause: err, Do: "run the same command again"}
+		err = &Failure{Kind: ErrInterrupted, What: "verify was interrupted and says nothing about the target", Do: "run the same command again"}
 	}
 	return v.evidence, err
 }
