@@ -2,10 +2,13 @@ package main
 
 import (
 	"bufio"
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -20,15 +23,34 @@ import (
 // commands are all commands with their flags. Flags that Kafka's own tools have
 // are named as there; each is an environment variable too.
 func commands(stdin io.Reader) []*cli.Command {
+	all := commandList(stdin)
+	for _, command := range all {
+		command.OnUsageError = usageError // a command does not have it from the app
+		command.CustomHelpTemplate = helpOf(command)
+		command.HideHelpCommand = true
+		action := command.Action
+		command.Action = func(c *cli.Context) error {
+			// Before anything is done, not when the result is to be shown.
+			if form := c.String("output"); form != "text" && form != "json" {
+				return usage(fmt.Errorf("unknown --output %q; known: text, json", form))
+			}
+			return action(c)
+		}
+	}
+	return all
+}
+
+func commandList(stdin io.Reader) []*cli.Command {
 	return []*cli.Command{
 		{
 			Name:  "plan",
 			Usage: "read-only: scan the topic, decide on every key, write a sealed plan and reports",
-			UsageText: "rekey plan --bootstrap-server HOST:PORT --source TOPIC --target TOPIC --run-dir DIR [flags]\n\n" +
+			UsageText: "rekey plan --bootstrap-server HOST:PORT --source TOPIC --target TOPIC \\\n" +
+				"           --run-dir DIR [flags]\n\n" +
 				"example: rekey plan --bootstrap-server localhost:9092 --source action-state \\\n" +
 				"           --target action-state-2 --run-dir ./run",
 			Flags: join(connectionFlags(), planFlags(),
-				[]cli.Flag{&cli.BoolFlag{Name: "extend", Usage: "add what was appended to the source since to the plan in --run-dir", EnvVars: env("extend")}}, outputFlags()),
+				[]cli.Flag{&cli.BoolFlag{Name: "extend", Usage: "add what was appended since to the plan in --run-dir", EnvVars: env("extend")}}, outputFlags()),
 			Action: runPlan,
 		},
 		{
@@ -60,9 +82,10 @@ func commands(stdin io.Reader) []*cli.Command {
 		{
 			Name:  "migrate",
 			Usage: "plan, apply and verify in one go, for scripts",
-			UsageText: "rekey migrate --bootstrap-server HOST:PORT --source TOPIC --target TOPIC --run-dir DIR [flags]\n\n" +
+			UsageText: "rekey migrate --bootstrap-server HOST:PORT --source TOPIC --target TOPIC \\\n" +
+				"              --run-dir DIR [flags]\n\n" +
 				"example: rekey migrate --bootstrap-server localhost:9092 --source action-state \\\n" +
-				"           --target action-state-2 --run-dir ./run --on-unparseable quarantine",
+				"           --target action-state-2 --run-dir ./run \\\n           --on-unparseable quarantine",
 			Flags: join(connectionFlags(), planFlags(), liveFlag(),
 				[]cli.Flag{&cli.BoolFlag{Name: "dry-run", Usage: "only plan", EnvVars: env("dry-run")}}, outputFlags()),
 			Action: runMigrate,
@@ -71,7 +94,7 @@ func commands(stdin io.Reader) []*cli.Command {
 			Name:  "explain",
 			Usage: "show how keys parse, what they become, and which partition they land on",
 			UsageText: "rekey explain [flags] KEY...   (- reads keys from standard input, one a line)\n\n" +
-				"example: rekey explain user_123_0_a2622b55-28e2-3a3c-9bde-7164cf05dbea_caa2da48-5fe7-3ce2-8106-de90c978d448",
+				"example: rekey explain --partitions 8 \\\n           user_123_0_a2622b55-28e2-3a3c-9bde-7164cf05dbea_caa2da48-5fe7-3ce2-8106-de90c978d448",
 			Flags:  join(formatFlags(), []cli.Flag{&cli.IntFlag{Name: "partitions", Value: 1, Usage: "partition `COUNT` of the topic", EnvVars: env("partitions")}}, outputFlags()),
 			Action: func(c *cli.Context) error { return runExplain(c, stdin) },
 		},
@@ -84,6 +107,57 @@ func commands(stdin io.Reader) []*cli.Command {
 			Action: runDemo,
 		},
 	}
+}
+
+// helpOf is the help of a command, for a terminal of 80 columns. It is handed to
+// the library as a template without anything to fill in.
+func helpOf(c *cli.Command) string {
+	const margin, column, width = 3, 26, 80
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s\n\nUSAGE:\n   %s\n\nFLAGS (each is an environment variable too: %s is --run-dir):\n",
+		wrap("rekey "+c.Name+" - "+c.Usage, 0, width), strings.ReplaceAll(strings.ReplaceAll(c.UsageText, "\n", "\n   "), "\n   \n", "\n\n"), env("run-dir")[0])
+	for _, flag := range append(slices.Clone(c.Flags), &cli.BoolFlag{Name: "help", Aliases: []string{"h"}, Usage: "show this help"}) {
+		flag := flag.(cli.DocGenerationFlag)
+		usage := flag.GetUsage()
+		name := "--" + flag.Names()[0]
+		for _, short := range flag.Names()[1:] {
+			name += ", -" + short
+		}
+		if before, rest, found := strings.Cut(usage, "`"); found {
+			value, after, _ := strings.Cut(rest, "`")
+			name += " " + value
+			usage = before + value + after
+		}
+		if text, ok := flag.(*cli.StringFlag); ok && text.Value != "" {
+			usage += " (default: " + text.Value + ")"
+		}
+		gap := strings.Repeat(" ", max(0, column-margin-len(name)))
+		if len(name) > column-margin-2 {
+			gap = "\n" + strings.Repeat(" ", column)
+		}
+		fmt.Fprintf(&b, "%*s%s%s%s\n", margin, "", name, gap, wrap(usage, column, width))
+	}
+	return b.String()
+}
+
+// wrap breaks text between words; lines after the first are indented.
+func wrap(text string, indent, width int) string {
+	var b strings.Builder
+	at := indent
+	for i, word := range strings.Fields(text) {
+		switch {
+		case i == 0:
+		case at+1+len(word) > width:
+			b.WriteString("\n" + strings.Repeat(" ", indent))
+			at = indent
+		default:
+			b.WriteByte(' ')
+			at++
+		}
+		b.WriteString(word)
+		at += len(word)
+	}
+	return b.String()
 }
 
 func join(groups ...[]cli.Flag) []cli.Flag {
@@ -105,9 +179,9 @@ func text(name, value, usage string) *cli.StringFlag {
 
 func connectionFlags() []cli.Flag {
 	return []cli.Flag{
-		text("bootstrap-server", "", "brokers of the source, `HOST:PORT` separated by commas"),
+		text("bootstrap-server", "", "`HOST:PORT` of brokers, separated by commas"),
 		text("command-config", "", "client.properties `FILE` as for Kafka's own tools"),
-		text("target-bootstrap-server", "", "brokers of the target, `HOST:PORT`, if it is on another cluster"),
+		text("target-bootstrap-server", "", "`HOST:PORT` of the target's brokers, if on another cluster"),
 		text("target-command-config", "", "client.properties `FILE` for the target's cluster"),
 	}
 }
@@ -117,7 +191,7 @@ func formatFlags() []cli.Flag {
 	return []cli.Flag{
 		text("from", defaults.From, "key `FORMAT` of the source: legacy, keygroup-first, keygroup-last"),
 		text("to", defaults.To, "key `FORMAT` of the target: escaped, length-prefixed"),
-		text("partitioner", defaults.Partitioner, "who chooses the partition: flink-agents, java-default, source"),
+		text("partitioner", defaults.Partitioner, "`NAME` of the partitioner: flink-agents, java-default, source"),
 	}
 }
 
@@ -130,18 +204,18 @@ func planFlags() []cli.Flag {
 		},
 		runDirFlag(), formatFlags(),
 		[]cli.Flag{
-			text("on-unparseable", string(defaults.OnUnparseable), "what to do with keys that cannot be parsed: fail, quarantine, copy"),
-			text("history", string(defaults.History), "records of a key to carry over: all, latest"),
-			text("align", defaults.Align, "pad the target so that old recovery markers stay valid: source-end, none"),
-			&cli.IntFlag{Name: "target-partitions", Usage: "partition `COUNT` of the target (default: the source's)", EnvVars: env("target-partitions")},
-			&cli.StringSliceFlag{Name: "target-config", Usage: "`NAME=VALUE` of a target topic setting; may be repeated", EnvVars: env("target-config")},
-			text("compression", "", "`CODEC` of the target's batches: none, gzip, snappy, lz4, zstd (default: the source's)"),
-			text("isolation-level", defaults.Isolation, "records of aborted transactions: read_uncommitted copies them, as the job sees them; read_committed leaves them out"),
+			text("on-unparseable", string(defaults.OnUnparseable), "`POLICY` for keys that cannot be parsed: fail, quarantine, copy"),
+			text("history", string(defaults.History), "`RECORDS` to copy of each key: all, latest"),
+			text("align", defaults.Align, "pad the target up to `WHERE`, for old recovery markers: source-end, none"),
+			&cli.IntFlag{Name: "target-partitions", Usage: "partition `COUNT` of the target, if not the source's", EnvVars: env("target-partitions")},
+			&cli.StringSliceFlag{Name: "target-config", Usage: "`NAME=VALUE` of a target topic setting; repeat it for more", EnvVars: env("target-config")},
+			text("compression", "", "`CODEC` of the target, if not the source's: none, gzip, snappy, lz4, zstd"),
+			text("isolation-level", defaults.Isolation, "`LEVEL`: read_uncommitted copies aborted records, which the job sees; read_committed leaves them out"),
 		})
 }
 
 func runDirFlag() []cli.Flag {
-	return []cli.Flag{text("run-dir", "", "`DIR` that holds one migration's plan, reports and evidence")}
+	return []cli.Flag{text("run-dir", "", "`DIR` of one migration's plan and reports")}
 }
 
 func liveFlag() []cli.Flag {
@@ -150,7 +224,7 @@ func liveFlag() []cli.Flag {
 
 func outputFlags() []cli.Flag {
 	return []cli.Flag{
-		text("output", "text", "`FORM` of the result on standard output: text, json"),
+		text("output", "text", "`FORM` of the result: text, json"),
 		&cli.BoolFlag{Name: "quiet", Aliases: []string{"q"}, Usage: "no progress", EnvVars: env("quiet")},
 		&cli.BoolFlag{Name: "verbose", Usage: "log retries and other details to standard error", EnvVars: env("verbose")},
 	}
@@ -209,9 +283,6 @@ func finished(v view) view {
 }
 
 func runMigrate(c *cli.Context) error {
-	if c.Bool("dry-run") {
-		return runPlan(c)
-	}
 	if err := noArguments(c); err != nil {
 		return err
 	}
@@ -219,47 +290,114 @@ func runMigrate(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
+	if c.Bool("dry-run") {
+		r, err := migrate.Plan(c.Context, o, environment(c))
+		if r == nil {
+			return err
+		}
+		return errors.Join(err, showOutcome(c, &migrate.Outcome{Plan: r}))
+	}
 	out, err := migrate.Migrate(c.Context, o, c.Bool("allow-live-source"), environment(c))
 	if out == nil {
 		return err
 	}
-	for _, part := range []view{viewOf(out.Plan), finished(viewOf(out.Apply)), finished(viewOf(out.Verify))} {
+	return errors.Join(err, showOutcome(c, out))
+}
+
+// outcome is the one JSON document of several phases; a phase that did not run,
+// or did not get to its end, is null.
+type outcome struct {
+	Schema int            `json:"schema_version"`
+	Plan   *report.Report `json:"plan"`
+	Apply  *report.Apply  `json:"apply"`
+	Verify *report.Verify `json:"verify"`
+}
+
+// showOutcome writes what migrate has to say: one document for a script, one
+// summary after the other for people.
+func showOutcome(c *cli.Context, out *migrate.Outcome) error {
+	parts := []view{viewOf(out.Plan), finished(viewOf(out.Apply)), finished(viewOf(out.Verify))}
+	if asJSON(c) {
+		document := outcome{Schema: report.SchemaVersion}
+		document.Plan, _ = parts[0].(*report.Report)
+		document.Apply, _ = parts[1].(*report.Apply)
+		document.Verify, _ = parts[2].(*report.Verify)
+		return report.WriteJSON(c.App.Writer, document)
+	}
+	var err error
+	for _, part := range parts {
 		err = errors.Join(err, show(c, part))
 	}
 	return err
 }
 
 func runExplain(c *cli.Context, stdin io.Reader) error {
-	if !c.Args().Present() {
+	keys := c.Args().Slice()
+	switch {
+	case len(keys) == 0:
 		return usage(errors.New("explain needs a key, or - for standard input"))
+	case len(keys) == 1 && keys[0] == "-":
+		return explainLines(c, stdin)
 	}
-	o := migrate.ExplainOptions{From: c.String("from"), To: c.String("to"), Partitioner: c.String("partitioner"), Partitions: int32(c.Int("partitions"))}
-	explain := func(key string) error {
-		e, err := migrate.Explain(o, []byte(key))
-		if err != nil {
-			return err
+	for _, key := range keys[1:] {
+		// No flag is read behind the first key: it would be explained as a key.
+		if strings.HasPrefix(key, "-") {
+			return usage(fmt.Errorf("%q stands behind a key; give flags first, and keys that begin with - on standard input", key))
 		}
-		if c.String("output") == "json" {
-			return report.WriteJSON(c.App.Writer, e)
-		}
-		return e.WriteText(c.App.Writer, style(c))
 	}
-	if c.NArg() == 1 && c.Args().First() == "-" {
-		lines := bufio.NewScanner(stdin)
-		lines.Buffer(nil, 64<<20)
-		for lines.Scan() {
-			if err := explain(lines.Text()); err != nil {
-				return err
-			}
-		}
-		return lines.Err()
-	}
-	for _, key := range c.Args().Slice() {
-		if err := explain(key); err != nil {
+	for _, key := range keys {
+		if err := explain(c, []byte(key)); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// explainLines explains each line of standard input. Only the line feed ends a
+// line: whatever else is there, a carriage return too, belongs to the key.
+func explainLines(c *cli.Context, stdin io.Reader) error {
+	lines := bufio.NewReader(stdin)
+	for {
+		line, err := lines.ReadBytes('\n')
+		if err != nil && !errors.Is(err, io.EOF) {
+			return fmt.Errorf("read standard input: %w", err)
+		}
+		line, whole := bytes.CutSuffix(line, []byte{'\n'})
+		if !whole && len(line) == 0 {
+			return nil
+		}
+		if err := explain(c, line); err != nil {
+			return err
+		}
+		if !whole {
+			return nil
+		}
+	}
+}
+
+func explain(c *cli.Context, key []byte) error {
+	partitions, err := count(c, "partitions")
+	if err != nil {
+		return err
+	}
+	o := migrate.ExplainOptions{From: c.String("from"), To: c.String("to"), Partitioner: c.String("partitioner"), Partitions: partitions}
+	e, err := migrate.Explain(o, key)
+	if err != nil {
+		return err
+	}
+	if asJSON(c) {
+		return report.WriteJSON(c.App.Writer, e)
+	}
+	return e.WriteText(c.App.Writer, style(c))
+}
+
+// count is the value of a flag that counts partitions.
+func count(c *cli.Context, flag string) (int32, error) {
+	n := c.Int(flag)
+	if n > math.MaxInt32 || n < math.MinInt32 {
+		return 0, usage(fmt.Errorf("--%s %d is out of range", flag, n))
+	}
+	return int32(n), nil
 }
 
 // noArguments refuses words that are no flags: usually a flag's value that
@@ -289,12 +427,16 @@ func list(text string) []string {
 }
 
 func planOptions(c *cli.Context) (migrate.PlanOptions, error) {
+	partitions, err := count(c, "target-partitions")
+	if err != nil {
+		return migrate.PlanOptions{}, err
+	}
 	o := migrate.PlanOptions{
 		Connections: connections(c),
 		Source:      c.String("source"), Target: c.String("target"), RunDir: c.String("run-dir"),
 		From: c.String("from"), To: c.String("to"), Partitioner: c.String("partitioner"),
 		OnUnparseable: rewrite.Policy(c.String("on-unparseable")), History: rewrite.History(c.String("history")),
-		Align: c.String("align"), TargetPartitions: int32(c.Int("target-partitions")), TargetConfig: map[string]string{},
+		Align: c.String("align"), TargetPartitions: partitions, TargetConfig: map[string]string{},
 		Compression: c.String("compression"), Isolation: c.String("isolation-level"),
 		Extend: c.Bool("extend"),
 	}
@@ -321,15 +463,13 @@ func show(c *cli.Context, v view) error {
 	if v == nil {
 		return nil
 	}
-	switch form := c.String("output"); form {
-	case "json":
+	if asJSON(c) {
 		return report.WriteJSON(c.App.Writer, v)
-	case "text":
-		return v.WriteSummary(c.App.Writer, style(c))
-	default:
-		return usage(fmt.Errorf("unknown --output %q; known: text, json", form))
 	}
+	return v.WriteSummary(c.App.Writer, style(c))
 }
+
+func asJSON(c *cli.Context) bool { return c.String("output") == "json" }
 
 // style fits the text to where it goes: colour only on a terminal, and never
 // with NO_COLOR.

@@ -38,6 +38,9 @@ func runDemo(c *cli.Context) (err error) {
 			return err
 		}
 		defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	} else if entries, err := os.ReadDir(dir); err == nil && len(entries) > 0 {
+		// The broker of an earlier demo is gone, so there is nothing to go on with.
+		return usage(fmt.Errorf("--run-dir %s is not empty: name a new folder", dir))
 	}
 	b, err := broker.Start(broker.Options{})
 	if err != nil {
@@ -51,8 +54,8 @@ func runDemo(c *cli.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	if c.String("output") == "json" {
-		return errors.Join(show(c, viewOf(out.Plan)), show(c, viewOf(out.Apply)), show(c, viewOf(out.Verify)))
+	if asJSON(c) {
+		return showOutcome(c, out)
 	}
 	return tellDemo(c, out)
 }

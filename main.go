@@ -58,6 +58,7 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 		ErrWriter:              stderr,
 		HideHelpCommand:        true,
 		UseShortOptionHandling: true,
+		SliceFlagSeparator:     ";",                          // a comma is part of values such as compact,delete
 		ExitErrHandler:         func(*cli.Context, error) {}, // the library would end the process
 		OnUsageError:           usageError,
 		Action: func(c *cli.Context) error {

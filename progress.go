@@ -58,10 +58,14 @@ func (b *bar) Add(n int64) {
 func (b *bar) Wait(reason string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.bar == nil || reason == b.wait {
+	if reason == b.wait {
 		return
 	}
 	b.wait = reason
+	if b.bar == nil {
+		sayWait(b.out, reason)
+		return
+	}
 	if reason == "" {
 		b.bar.Describe(b.name)
 		return
@@ -82,6 +86,13 @@ func (b *bar) Done() {
 func (b *bar) draw(err error) {
 	if err != nil {
 		b.bar = nil
+	}
+}
+
+// sayWait says what is waited for before or between the parts of the work.
+func sayWait(out io.Writer, reason string) {
+	if reason != "" {
+		fmt.Fprintf(out, "waiting: %s\n", reason)
 	}
 }
 
@@ -124,7 +135,10 @@ func (l *lines) Wait(reason string) {
 		return
 	}
 	l.wait = reason
-	if reason != "" {
+	switch {
+	case l.name == "":
+		sayWait(l.out, reason)
+	case reason != "":
 		l.print(", waiting: " + reason)
 	}
 }

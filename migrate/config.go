@@ -106,7 +106,7 @@ func (o PlanOptions) Validate() error {
 	}
 	if o.Compression != "" {
 		if _, err := codecByName(o.Compression); err != nil {
-			return usage(err.Error(), "")
+			return usage(err.Error(), "leave --compression out to have the codec of the source's batches")
 		}
 	}
 	if !slices.Contains([]string{IsolationUncommitted, IsolationCommitted}, o.Isolation) {

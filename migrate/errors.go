@@ -83,5 +83,8 @@ func Advice(err error) string {
 	if failure, ok := errors.AsType[*Failure](err); ok {
 		return failure.Do
 	}
+	if errors.Is(err, context.Canceled) {
+		return "run the same command again: it goes on, or starts anew where nothing was kept"
+	}
 	return ""
 }
