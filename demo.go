@@ -23,7 +23,7 @@ const (
 // demoTopic is the legacy topic of the demo: mostly user_* keys, which crowd
 // one partition, and one of each kind of key that no release wrote.
 var demoTopic = seed.Options{
-	Seed: 1, Partitions: 8, Records: 20_000, Keys: 400, Skew: 1.1,
+	Seed: 1, Partitions: 8, Records: 20_000, Keys: 1000,
 	Tombstones: 300, Unparseable: 24, Headers: 50, EmptyValues: 3, NullText: 2,
 }
 
