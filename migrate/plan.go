@@ -17,7 +17,8 @@ import (
 )
 
 // openTransactionPatience bounds the wait for a transaction that is open on
-// the source: its records are neither there nor not there.
+// the source, unless the environment says otherwise: its records are neither
+// there nor not there.
 const openTransactionPatience = 30 * time.Second
 
 // Plan scans the source, decides on every record and seals the outcome in the
@@ -219,7 +220,7 @@ func bounds(ctx context.Context, c *cluster, topic string, partitions int) (star
 func (pl *planner) capture(ctx context.Context, previous *capture) error {
 	p := pl.plan
 	n := int(p.Source.Partitions)
-	c := capture{At: pl.env.Now().UTC(), Flows: []flow{}, OldestTimestamp: -1, NewestTimestamp: -1}
+	c := capture{At: pl.env.Now().UTC(), Flows: []flow{}}
 	var err error
 	if c.Starts, c.Ends, err = bounds(ctx, pl.sides.source, p.Source.Topic, n); err != nil {
 		return err
@@ -252,7 +253,7 @@ func logStartPassed(topic string, partition int32, start, needed int64) error {
 // is decided: until then the last stable offset stays behind.
 func (pl *planner) awaitTransactions(ctx context.Context, ends []int64) error {
 	topic := pl.plan.Source.Topic
-	wait := newBackoff(openTransactionPatience)
+	wait := newBackoff(cmp.Or(pl.env.TransactionPatience, openTransactionPatience))
 	for {
 		stable, err := pl.sides.source.offsets(ctx, topic, len(ends), sarama.OffsetNewest, true)
 		if err != nil {
@@ -310,10 +311,7 @@ func (pl *planner) scanAndSeal(ctx context.Context) (*report.Report, error) {
 	}
 	c := &pl.plan.Captures[len(pl.plan.Captures)-1]
 	c.Records, c.RecordsBy = total.counts.Records, total.recordsBy
-	c.Largest = total.largestTarget
-	if total.timed > 0 {
-		c.OldestTimestamp, c.NewestTimestamp = total.times.Oldest, total.times.Newest
-	}
+	c.Extremes = total.extremes
 	for _, f := range total.flows {
 		if f.Records > 0 {
 			c.Flows = append(c.Flows, f)
@@ -356,7 +354,7 @@ func (pl *planner) scan(ctx context.Context, bad *badKeys, spools []quarantineSp
 	pl.env.Progress.Phase("scan "+p.Source.Topic, c.positions())
 	defer pl.env.Progress.Done()
 	err := eachSpan(ctx, c.spans(), func(ctx context.Context, span Span) error {
-		t, err := newTally(pl.rules, span.Partition, p.Source.Partitions)
+		t, err := newTally(pl.rules, pl.prints, span.Partition, p.Source.Partitions)
 		if err != nil {
 			return err
 		}
@@ -376,12 +374,13 @@ func (pl *planner) scan(ctx context.Context, bad *badKeys, spools []quarantineSp
 		})
 		t.counts.Aborted = stats.Aborted
 		t.batches = stats.Batches
+		t.sequences = keyTable[sequenceSeen]{} // only one partition at a time is worth its memory
 		return err
 	})
 	if err != nil {
 		return nil, err
 	}
-	total, err := newTally(pl.rules, 0, p.Source.Partitions)
+	total, err := newTally(pl.rules, pl.prints, 0, p.Source.Partitions)
 	if err != nil {
 		return nil, err
 	}

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"os"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/IBM/sarama"
@@ -229,6 +230,9 @@ func (pl *planner) warnings(t *tally) {
 		"check --partitioner and who else writes to the topic")
 	find(report.Warning, "runtime-refuses", t.refusedKeys, "%d records get a key that the released runtime's partitioner refuses",
 		"Their business key is empty. They are copied, but the running job cannot write this key.", "")
+	find(report.Warning, "sequence-restart", t.fallen, "%d business keys start over with lower sequence numbers",
+		fmt.Sprintf("A fresh job used the topic again (%d of them start at 0), so a restored job could take a state of the old run for its own. %s.", t.restarted, strings.Join(t.falls, "; ")),
+		"rehearse with the savepoint's markers. If it finds confusable states, copy only what that savepoint can still need: --align MARKER --prune-before MARKER --pruned omit")
 	find(report.Warning, "aborted", t.counts.Aborted, "%d records belong to aborted transactions",
 		"The job reads uncommitted data and has seen them. With --isolation-level read_uncommitted they are copied, with read_committed left out.",
 		"decide with --isolation-level")

@@ -2,6 +2,7 @@ package migrate
 
 import (
 	"bytes"
+	"fmt"
 
 	"github.com/google/uuid"
 
@@ -20,6 +21,7 @@ type tally struct {
 	rules            rewrite.Rules
 	sourcePartitions int32
 	released         keycodec.Partitioner // what the running job uses
+	prints           fingerprinter
 
 	counts      report.Counts
 	flows       []flow // by target partition; Records 0 where nothing flows
@@ -33,24 +35,27 @@ type tally struct {
 
 	recordsBy []int64 // by source partition; only of the sum
 
-	separator     int64 // records whose business key holds the separator
-	prunable      int64 // of those, ending in _digits: a prune could hit another key's state
-	migrated      int64 // records with a provenance header
-	migratedAt    report.Position
-	refusedKeys   int64 // records whose new key the released partitioner refuses
-	largestTarget int64
-	largestAt     report.Position
-	late          int64 // records with a timestamp that cannot be written
-	lateAt        report.Position
-	lateMS        int64
+	separator   int64 // records whose business key holds the separator
+	prunable    int64 // of those, ending in _digits: a prune could hit another key's state
+	migrated    int64 // records with a provenance header
+	migratedAt  report.Position
+	refusedKeys int64 // records whose new key the released partitioner refuses
+	extremes    extremes
+	sequences   keyTable[sequenceSeen] // by business key, of one source partition
+	fallen      int64                  // business keys whose sequence number falls
+	restarted   int64                  // of those, that fall to 0
+	falls       []string               // the first few, in words
+	late        int64                  // records with a timestamp that cannot be written
+	lateAt      report.Position
+	lateMS      int64
 }
 
-func newTally(rules rewrite.Rules, partition, sourcePartitions int32) (*tally, error) {
+func newTally(rules rewrite.Rules, prints fingerprinter, partition, sourcePartitions int32) (*tally, error) {
 	released, err := keycodec.LookupPartitioner("flink-agents")
 	if err != nil {
 		return nil, err
 	}
-	t := &tally{rules: rules, sourcePartitions: sourcePartitions, released: released,
+	t := &tally{rules: rules, sourcePartitions: sourcePartitions, released: released, prints: prints,
 		traits: map[keycodec.Traits]*report.TraitCount{}, actions: map[uuid.UUID]int64{}}
 	t.flows = make([]flow, rules.TargetPartitions)
 	for target := range t.flows {
@@ -109,6 +114,7 @@ func (t *tally) add(r *rewrite.Record, d rewrite.Decision) {
 
 // parsed counts what is worth knowing of a key that parses.
 func (t *tally) parsed(r *rewrite.Record, d rewrite.Decision, at report.Position) {
+	t.sequence(r, d.Parsed)
 	if bytes.IndexByte(d.Parsed.BusinessKey, '_') >= 0 {
 		t.separator++
 		if endsInNumber(d.Parsed.BusinessKey) {
@@ -139,6 +145,37 @@ func (t *tally) parsed(r *rewrite.Record, d rewrite.Decision, at report.Position
 	}
 }
 
+// sequenceSeen is what is known of the sequence numbers of a business key.
+type sequenceSeen struct {
+	highest int64
+	fell    bool
+}
+
+// fallsInReport bounds the examples of falling sequence numbers.
+const fallsInReport = 3
+
+// sequence watches for a sequence number that falls: a fresh job used the topic
+// again, so old states may be taken for its own. Tombstones do not count, for a
+// prune writes them for old sequence numbers at any time.
+func (t *tally) sequence(r *rewrite.Record, k *keycodec.Key) {
+	if r.Value == nil {
+		return
+	}
+	seen, isNew := t.sequences.at(t.prints.of(k.BusinessKey))
+	if !isNew && k.Sequence < seen.highest && !seen.fell {
+		seen.fell = true
+		t.fallen++
+		if k.Sequence == 0 {
+			t.restarted++
+		}
+		if len(t.falls) < fallsInReport {
+			t.falls = append(t.falls, fmt.Sprintf("%s goes from %d to %d at partition %d, offset %d",
+				report.Printable(k.BusinessKey), seen.highest, k.Sequence, r.Partition, r.Offset))
+		}
+	}
+	seen.highest = max(seen.highest, k.Sequence)
+}
+
 // endsInNumber says whether a business key ends in "_" and digits.
 func endsInNumber(key []byte) bool {
 	digits := 0
@@ -165,9 +202,7 @@ func (t *tally) onTarget(r *rewrite.Record, d rewrite.Decision, at report.Positi
 	}
 	f.Records++
 	f.Last = r.Offset
-	if size := targetSize(r, d.Key); size > t.largestTarget {
-		t.largestTarget, t.largestAt = size, at
-	}
+	t.extremes.merge(extremes{Records: 1, Largest: targetSize(r, d.Key), LargestAt: at, Oldest: r.Timestamp, OldestAt: at, Newest: r.Timestamp, NewestAt: at})
 	if r.Timestamp > newestWritable || r.Timestamp < -1 {
 		if t.late == 0 {
 			t.lateAt, t.lateMS = at, r.Timestamp
@@ -230,12 +265,15 @@ func (t *tally) merge(o *tally) {
 	t.separator += o.separator
 	t.prunable += o.prunable
 	t.refusedKeys += o.refusedKeys
+	t.fallen += o.fallen
+	t.restarted += o.restarted
+	t.falls = append(t.falls, o.falls[:min(len(o.falls), fallsInReport-len(t.falls))]...)
 	if o.migrated > 0 && t.migrated == 0 {
 		t.migratedAt = o.migratedAt
 	}
 	t.migrated += o.migrated
-	if o.largestTarget > t.largestTarget {
-		t.largestTarget, t.largestAt = o.largestTarget, o.largestAt
+	if o.extremes.Records > 0 {
+		t.extremes.merge(o.extremes)
 	}
 	if o.late > 0 && t.late == 0 {
 		t.lateAt, t.lateMS = o.lateAt, o.lateMS
