@@ -48,13 +48,15 @@ const (
 )
 
 func (h hasher) of(key, value []byte, headers []rewrite.Header, timestamp int64) contents {
-	c := contents{key: maphash.Bytes(h.seed, key), timestamp: timestamp, tombstone: value == nil}
+	c := contents{key: h.key(key), timestamp: timestamp, tombstone: value == nil}
 	c.value = h.nullable(value)
 	for i := range headers {
 		c.headers = c.headers*mulA + maphash.Bytes(h.seed, headers[i].Key)*mulB + h.nullable(headers[i].Value) + 1
 	}
 	return c
 }
+
+func (h hasher) key(key []byte) uint64 { return maphash.Bytes(h.seed, key) }
 
 // nullable digests bytes that may be null, which is not the same as empty.
 func (h hasher) nullable(data []byte) uint64 {
@@ -117,6 +119,10 @@ type comparison struct {
 	target   Source
 	hasher   hasher
 	captures []capture
+	// sourceEnds are up to where the source can be read now: past the captured
+	// ends where it is still written to.
+	sourceEnds func(context.Context) ([]int64, error)
+	memory     int64 // for what is compared key by key
 	differences
 }
 
@@ -127,6 +133,10 @@ func newComparison(p *plan, rules rewrite.Rules, s *sides, prints fingerprinter)
 		plan: p, hasher: newHasher(), captures: p.Captures,
 		demand: demand{source: source, rules: rules, prints: prints, count: count},
 		target: &topicReader{cluster: s.target, topic: p.Target.Topic},
+		sourceEnds: func(ctx context.Context) ([]int64, error) {
+			return readableEnds(ctx, s.source, p)
+		},
+		memory: reconcileMemory,
 	}
 }
 
@@ -313,8 +323,8 @@ func (t *targetPartitionScan) record(r *rewrite.Record) {
 		return
 	}
 	if p.Padding {
-		if !bytes.Equal(r.Key, t.paddingKey) || r.Value != nil {
-			t.offence("provenance", r, nil, "it is marked as padding but is no tombstone of the reserved key")
+		if !bytes.Equal(r.Key, t.paddingKey) || r.Value != nil || len(headers) > 0 {
+			t.offence("provenance", r, nil, "it is marked as padding but is no plain tombstone of the reserved key")
 			return
 		}
 		t.padding++

@@ -93,3 +93,9 @@ func (p *plan) horizonFailure(since, now time.Time) error {
 func highWatermarks(ctx context.Context, c *cluster, topic string, partitions int32) ([]int64, error) {
 	return c.offsets(ctx, topic, int(partitions), sarama.OffsetNewest, false)
 }
+
+// readableEnds are up to where a reader of the source gets without waiting: an
+// open transaction stops one that leaves out aborted records.
+func readableEnds(ctx context.Context, c *cluster, p *plan) ([]int64, error) {
+	return c.offsets(ctx, p.Source.Topic, int(p.Source.Partitions), sarama.OffsetNewest, p.Isolation == IsolationCommitted)
+}

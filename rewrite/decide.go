@@ -180,14 +180,13 @@ func (d *Decider) unparseable(r *Record, err error) (Decision, error) {
 		}
 		decision.Action = Copy
 		decision.Key = r.Key
-		decision.Partition = copiedPartition(r, d.rules)
+		decision.Partition = CopiedPartition(r.Partition, d.rules)
 	}
 	return decision, nil
 }
 
-// copiedPartition places a record whose key is copied as it is. The running
-// job never writes such a key again, so any place that all its records share
-// will do; the source's own keeps their order where it can be kept.
-func copiedPartition(r *Record, rules Rules) int32 {
-	return r.Partition % rules.TargetPartitions
-}
+// CopiedPartition places the records of a source partition whose key is copied
+// as it is. The running job never writes such a key again, so any place that
+// all its records share will do; the source's own keeps their order where it
+// can be kept.
+func CopiedPartition(source int32, rules Rules) int32 { return source % rules.TargetPartitions }
