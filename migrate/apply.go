@@ -157,29 +157,22 @@ func (a *applier) preflight(ctx context.Context, target topicState) error {
 		for _, name := range onlyAfterCopy {
 			delete(planned, name)
 		}
-		largest, oldest, newest := p.extremes()
-		found.checkTargetConfigs(configs, planned, largest, oldest, newest, a.env.Now().UnixMilli())
+		found.checkTargetConfigs(configs, planned, p.extremes(), a.env.Now().UnixMilli())
 	}
 	refused := found.failure(fmt.Sprintf("%s is not fit to take the records; nothing was written to it", p.Target.Topic),
 		"change what is named above; a topic that apply created just now and that is still empty can be deleted")
 	return cmp.Or(refused, err)
 }
 
-// extremes are the largest record and the oldest and newest timestamp of all
-// captures.
-func (p *plan) extremes() (largest, oldest, newest int64) {
-	oldest, newest = -1, -1
+// extremes are those of all captures.
+func (p *plan) extremes() extremes {
+	var all extremes
 	for _, c := range p.Captures {
-		largest = max(largest, c.Largest)
-		if c.NewestTimestamp == -1 && c.OldestTimestamp == -1 {
-			continue
+		if c.Extremes.Records > 0 {
+			all.merge(c.Extremes)
 		}
-		if oldest == -1 || c.OldestTimestamp < oldest {
-			oldest = c.OldestTimestamp
-		}
-		newest = max(newest, c.NewestTimestamp)
 	}
-	return largest, oldest, newest
+	return all
 }
 
 // knownTarget is the topic id that an earlier apply of this run directory wrote

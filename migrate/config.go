@@ -171,6 +171,9 @@ type Environment struct {
 	Now      func() time.Time // the clock
 	Progress Progress         // never nil; NoProgress for none
 	Logf     func(format string, args ...any)
+	// TransactionPatience is how long plan waits for a transaction that is open
+	// on the source; 0 means half a minute.
+	TransactionPatience time.Duration
 }
 
 func usage(what, do string) error {

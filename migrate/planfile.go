@@ -75,11 +75,40 @@ type capture struct {
 	Records int64   `json:"records"`
 	// RecordsBy counts them by source partition.
 	RecordsBy []int64 `json:"records_by_partition"`
-	Flows     []flow  `json:"flows"`                // what belongs on the target, by pair of partitions
-	Largest   int64   `json:"largest_record_bytes"` // on the target, before compression
-	// The record timestamps that are not -1; both -1 if there are none.
-	OldestTimestamp int64 `json:"oldest_timestamp_ms"`
-	NewestTimestamp int64 `json:"newest_timestamp_ms"`
+	Flows     []flow  `json:"flows"` // what belongs on the target, by pair of partitions
+	// Extremes are of the records that belong on the target.
+	Extremes extremes `json:"extremes"`
+}
+
+// extremes are the records that a target is most likely to refuse, with their
+// places on the source.
+type extremes struct {
+	Records   int64           `json:"records"`
+	Largest   int64           `json:"largest_record_bytes"` // on the target, before compression
+	LargestAt report.Position `json:"largest_record_at"`
+	// The timestamps other than -1; both -1 if there are none.
+	Oldest   int64           `json:"oldest_timestamp_ms"`
+	OldestAt report.Position `json:"oldest_timestamp_at"`
+	Newest   int64           `json:"newest_timestamp_ms"`
+	NewestAt report.Position `json:"newest_timestamp_at"`
+}
+
+// merge adds the extremes of other records.
+func (e *extremes) merge(o extremes) {
+	if e.Records == 0 {
+		*e = o
+		return
+	}
+	e.Records += o.Records
+	if o.Largest > e.Largest {
+		e.Largest, e.LargestAt = o.Largest, o.LargestAt
+	}
+	if o.Oldest != -1 && (e.Oldest == -1 || o.Oldest < e.Oldest) {
+		e.Oldest, e.OldestAt = o.Oldest, o.OldestAt
+	}
+	if o.Newest > e.Newest {
+		e.Newest, e.NewestAt = o.Newest, o.NewestAt
+	}
 }
 
 // flow is what goes from one source partition to one target partition.

@@ -159,7 +159,7 @@ func (f *preflight) checkPermissions(state topicState, wanted ...string) {
 
 // checkTargetConfigs compares the settings in force on the target with what
 // the records to be copied need.
-func (f *preflight) checkTargetConfigs(configs map[string]topicConfig, planned map[string]string, largest, oldest, newest int64, nowMS int64) {
+func (f *preflight) checkTargetConfigs(configs map[string]topicConfig, planned map[string]string, e extremes, nowMS int64) {
 	for _, name := range slices.Sorted(maps.Keys(planned)) {
 		if have, known := configs[name]; known && have.value != planned[name] {
 			f.add("target setting %s is %q, the plan says %q", name, have.value, planned[name])
@@ -169,10 +169,13 @@ func (f *preflight) checkTargetConfigs(configs map[string]topicConfig, planned m
 	if have := configs["message.timestamp.type"].value; have != "" && have != createTime {
 		f.add("target setting message.timestamp.type is %s: the broker would replace every timestamp; set it to %s", have, createTime)
 	}
-	if limit, ok := number(configs, "max.message.bytes"); ok && largest > limit {
-		f.add("the largest record needs a batch of up to %d bytes, the target takes %d: plan again with --target-config max.message.bytes=%d", largest, limit, largest)
+	at := func(p report.Position) string {
+		return fmt.Sprintf("source partition %d, offset %d", p.Partition, p.Offset)
 	}
-	if oldest == -1 && newest == -1 {
+	if limit, ok := number(configs, "max.message.bytes"); ok && e.Largest > limit {
+		f.add("the largest record (%s) needs a batch of up to %d bytes, the target takes %d: plan again with --target-config max.message.bytes=%d", at(e.LargestAt), e.Largest, limit, e.Largest)
+	}
+	if e.Records == 0 || e.Oldest == -1 && e.Newest == -1 {
 		return
 	}
 	past, hasPast := number(configs, "message.timestamp.before.max.ms")
@@ -181,11 +184,11 @@ func (f *preflight) checkTargetConfigs(configs map[string]topicConfig, planned m
 		past, hasPast = number(configs, "message.timestamp.difference.max.ms")
 		future, hasFuture = past, hasPast
 	}
-	if hasPast && nowMS-oldest > past {
-		f.add("the oldest record's timestamp is %d ms old, the target takes %d: plan again with --target-config message.timestamp.before.max.ms=%s", nowMS-oldest, past, forever)
+	if age := nowMS - e.Oldest; hasPast && age > past {
+		f.add("the oldest record's timestamp (%s) is %d ms old, the target takes %d: plan again with --target-config message.timestamp.before.max.ms=%s", at(e.OldestAt), age, past, forever)
 	}
-	if hasFuture && newest-nowMS > future {
-		f.add("the newest record's timestamp is %d ms in the future, the target takes %d: plan again with --target-config message.timestamp.after.max.ms=%s", newest-nowMS, future, forever)
+	if ahead := e.Newest - nowMS; hasFuture && ahead > future {
+		f.add("the newest record's timestamp (%s) is %d ms in the future, the target takes %d: plan again with --target-config message.timestamp.after.max.ms=%s", at(e.NewestAt), ahead, future, forever)
 	}
 }
 
