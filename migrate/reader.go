@@ -1,9 +1,12 @@
 package migrate
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"math"
+	"math/bits"
 	"reflect"
 	"slices"
 	"time"
@@ -47,11 +50,18 @@ type ReadStats struct {
 }
 
 // Fetch sizes, in compressed bytes. A batch larger than the fetch size comes
-// back in part and is asked for again with twice the size.
+// back in part and is asked for again with twice the size. Otherwise the size
+// follows how far the data expands: what counts for memory is what a response
+// holds when it is decompressed, and there are up to three of them for each
+// partition that is read. At a fixed 2 MiB, lz4 data that shrinks to an eighth
+// took three times the memory of the whole copy.
 const (
-	firstFetchBytes = 2 << 20
-	maxFetchBytes   = 64 << 20
-	fetchWait       = 500 * time.Millisecond // how long the broker may wait for the first byte
+	firstFetchBytes    = 512 << 10
+	smallestFetchBytes = 64 << 10
+	largestFetchBytes  = 4 << 20
+	maxFetchBytes      = 64 << 20               // for a single batch
+	expandedBytes      = 5 << 20                // aim for what a response expands to
+	fetchWait          = 500 * time.Millisecond // how long the broker may wait for the first byte
 )
 
 // topicReader reads a topic's partitions from their leaders with Fetch
@@ -60,7 +70,7 @@ type topicReader struct {
 	cluster     *cluster
 	topic       string
 	skipAborted bool  // leave out records of aborted transactions
-	fetchBytes  int32 // 0: firstFetchBytes
+	fetchBytes  int32 // of the first request; 0: firstFetchBytes
 }
 
 // Read implements Source. One fetch is under way while the records of the one
@@ -114,10 +124,7 @@ func (r *topicReader) Read(ctx context.Context, span Span, fn func([]rewrite.Rec
 func (r *topicReader) fetchAll(ctx context.Context, span Span, out chan<- []piece) error {
 	link := r.cluster.newLink()
 	defer link.close()
-	at := cursor{pos: span.From, end: span.To, maxBytes: r.fetchBytes}
-	if at.maxBytes == 0 {
-		at.maxBytes = firstFetchBytes
-	}
+	at := cursor{pos: span.From, end: span.To, maxBytes: cmp.Or(r.fetchBytes, firstFetchBytes)}
 	wait := newBackoff(r.cluster.patience)
 	for at.pos < at.end {
 		before := at.pos
@@ -132,8 +139,8 @@ func (r *topicReader) fetchAll(ctx context.Context, span Span, out chan<- []piec
 		}
 		switch {
 		case errors.Is(err, sarama.ErrOffsetOutOfRange):
-			if err = r.outOfRange(ctx, span, at.pos); err != nil {
-				return err
+			if gone := r.outOfRange(ctx, span, at.pos); gone != nil {
+				return gone
 			}
 		case err != nil && !transient(err):
 			return r.failure(span.Partition, at.pos, err)
@@ -142,6 +149,7 @@ func (r *topicReader) fetchAll(ctx context.Context, span Span, out chan<- []piec
 		case err == nil && at.pos > before:
 			wait.reset()
 			r.cluster.env.Progress.Wait("")
+			at.adapt(pieces)
 			if len(pieces) > 0 {
 				select {
 				case out <- pieces:
@@ -152,9 +160,9 @@ func (r *topicReader) fetchAll(ctx context.Context, span Span, out chan<- []piec
 			continue
 		case err == nil && verdict == needsMore:
 			if at.maxBytes >= maxFetchBytes {
-				return r.failure(span.Partition, at.pos, fmt.Errorf("a batch larger than %d MiB, or a damaged one", maxFetchBytes>>20))
+				return r.failure(span.Partition, at.pos, errUndecodable)
 			}
-			at.maxBytes *= 2
+			at.maxBytes = min(2*at.maxBytes, maxFetchBytes)
 			continue
 		}
 		// Nothing moved: the leader is elsewhere, the request was throttled,
@@ -170,7 +178,7 @@ func (r *topicReader) fetchAll(ctx context.Context, span Span, out chan<- []piec
 				return ctx.Err()
 			}
 			if err == nil {
-				err = fmt.Errorf("the log ends before the captured end %d; was an out-of-sync replica elected leader?", at.end)
+				err = at.stuck(block)
 			}
 			return r.failure(span.Partition, at.pos, fmt.Errorf("gave up after %s: %w", r.cluster.patience, err))
 		}
@@ -208,8 +216,8 @@ func (r *topicReader) fetch(link *link, partition int32, offset int64, maxBytes 
 }
 
 // outOfRange explains a position outside of the log: usually the log start
-// went past it. It returns nil where the broker meanwhile says otherwise, as
-// may happen just after a leader moved.
+// went past it. It returns nil where the log start says otherwise, as may
+// happen just after a leader moved; that may pass.
 func (r *topicReader) outOfRange(ctx context.Context, span Span, pos int64) error {
 	starts, err := r.cluster.offsets(ctx, r.topic, int(span.Partition)+1, sarama.OffsetOldest, false)
 	if err != nil {
@@ -231,6 +239,13 @@ func (r *topicReader) failure(partition int32, offset int64, err error) error {
 	return fmt.Errorf("read %s partition %d at offset %d: %w", r.topic, partition, offset, err)
 }
 
+// errUndecodable is a batch that does not fit into the largest fetch, or that
+// looks so to the client library: it takes a batch for cut off when its record
+// count is more than what the batch holds, and also when the count is more than
+// the number of bytes from there to the end of the response. So it cannot read
+// the last batch of a log if that is compressed to less than a byte a record.
+var errUndecodable = fmt.Errorf("a batch that is larger than %d MiB, or damaged, or the last of its log and compressed to less than a byte a record", maxFetchBytes>>20)
+
 // cursor is the position of one read and what is needed to move it.
 type cursor struct {
 	pos, end int64
@@ -238,12 +253,29 @@ type cursor struct {
 	aborts   abortedProducers
 }
 
+// adapt chooses the size of the next fetch by how much the last one expanded
+// to. It moves by at most a factor of two, so that one odd batch does no harm.
+func (c *cursor) adapt(pieces []piece) {
+	expanded := 0
+	for _, piece := range pieces {
+		for _, record := range piece.batch.Records {
+			expanded += len(record.Key) + len(record.Value) + recordOverhead
+		}
+	}
+	if expanded == 0 {
+		return
+	}
+	next := int64(c.maxBytes) * expandedBytes / int64(expanded)
+	next = min(max(next, int64(c.maxBytes)/2), 2*int64(c.maxBytes))
+	c.maxBytes = int32(min(max(next, smallestFetchBytes), largestFetchBytes))
+}
+
 // verdict says what a response that moved nothing means.
 type verdict uint8
 
 const (
 	undecided verdict = iota // ask again
-	needsMore                // the next batch does not fit into the fetch size
+	needsMore                // the next batch does not fit into the response
 	tailGone                 // nothing is left between the position and the end
 )
 
@@ -309,6 +341,20 @@ func (c *cursor) take(block *sarama.FetchResponseBlock) ([]piece, verdict, error
 	return nil, undecided, nil
 }
 
+// stuck says why a position did not move although nothing failed; block is the
+// last response.
+func (c *cursor) stuck(block *sarama.FetchResponseBlock) error {
+	switch {
+	case block == nil:
+		return errors.New("the broker keeps answering without the partition, as it does while it throttles")
+	case block.HighWaterMarkOffset >= c.end && block.LastStableOffset < c.end:
+		return fmt.Errorf("a transaction that began at offset %d is open, before the captured end %d", block.LastStableOffset, c.end)
+	case block.HighWaterMarkOffset >= c.end:
+		return fmt.Errorf("the broker sends nothing that covers this offset, although the log ends at %d", block.HighWaterMarkOffset)
+	}
+	return fmt.Errorf("the log ends at offset %d, before the captured end %d; was an out-of-sync replica elected leader?", block.HighWaterMarkOffset, c.end)
+}
+
 // nextOffset reads the offset after the last batch of a response, dropped ones
 // included, from an unexported field of the client library. A test fails when
 // a new version of the library no longer has it.
@@ -325,7 +371,7 @@ func nextOffset(block *sarama.FetchResponseBlock) (int64, bool) {
 // abort marker in the log ends it.
 type abortedProducers struct {
 	announced []sarama.AbortedTransaction // not begun yet, by first offset
-	active    map[int64]bool
+	active    map[int64]int64             // producer to the first offset of what it is about to abort
 }
 
 func (a *abortedProducers) announce(transactions []*sarama.AbortedTransaction) {
@@ -334,12 +380,14 @@ func (a *abortedProducers) announce(transactions []*sarama.AbortedTransaction) {
 	}
 	for _, t := range transactions {
 		// Each response announces all that overlap it, so one that spans
-		// several responses is announced again and again.
-		if !a.active[t.ProducerID] && !slices.Contains(a.announced, *t) {
+		// several responses is announced again and again. The same producer's
+		// next one may be announced before the abort marker of this one.
+		first, active := a.active[t.ProducerID]
+		if !(active && first == t.FirstOffset) && !slices.Contains(a.announced, *t) {
 			a.announced = append(a.announced, *t)
 		}
 	}
-	slices.SortFunc(a.announced, func(x, y sarama.AbortedTransaction) int { return int(min(max(x.FirstOffset-y.FirstOffset, -1), 1)) })
+	slices.SortFunc(a.announced, func(x, y sarama.AbortedTransaction) int { return cmp.Compare(x.FirstOffset, y.FirstOffset) })
 }
 
 // covers says whether a batch belongs to an aborted transaction, and takes note
@@ -347,9 +395,9 @@ func (a *abortedProducers) announce(transactions []*sarama.AbortedTransaction) {
 func (a *abortedProducers) covers(batch *sarama.RecordBatch) bool {
 	for len(a.announced) > 0 && a.announced[0].FirstOffset <= batch.LastOffset() {
 		if a.active == nil {
-			a.active = map[int64]bool{}
+			a.active = map[int64]int64{}
 		}
-		a.active[a.announced[0].ProducerID] = true
+		a.active[a.announced[0].ProducerID] = a.announced[0].FirstOffset
 		a.announced = a.announced[1:]
 	}
 	if batch.Control {
@@ -358,7 +406,8 @@ func (a *abortedProducers) covers(batch *sarama.RecordBatch) bool {
 		}
 		return false
 	}
-	return batch.IsTransactional && a.active[batch.ProducerID]
+	_, active := a.active[batch.ProducerID]
+	return active && batch.IsTransactional
 }
 
 // isAbortMarker looks at a control record's key: a version and a type, 16 bits
@@ -373,17 +422,16 @@ func isAbortMarker(batch *sarama.RecordBatch) bool {
 
 // records appends the records of a piece that lie in its range.
 func (p piece) records(dst []rewrite.Record, partition int32) ([]rewrite.Record, error) {
-	clock := batchClock(p.batch)
+	clock, err := newBatchClock(p.batch)
+	if err != nil {
+		return nil, err
+	}
 	for _, record := range p.batch.Records {
 		offset := p.batch.FirstOffset + record.OffsetDelta
 		if offset < p.from || offset >= p.to {
 			continue
 		}
-		timestamp, err := clock.of(record)
-		if err != nil {
-			return nil, fmt.Errorf("offset %d: %w", offset, err)
-		}
-		out := rewrite.Record{Partition: partition, Offset: offset, Timestamp: timestamp, Key: record.Key, Value: record.Value}
+		out := rewrite.Record{Partition: partition, Offset: offset, Timestamp: clock.of(record), Key: record.Key, Value: record.Value}
 		if len(record.Headers) > 0 {
 			out.Headers = make([]rewrite.Header, len(record.Headers))
 			for i, header := range record.Headers {
@@ -395,47 +443,118 @@ func (p piece) records(dst []rewrite.Record, partition int32) ([]rewrite.Record,
 	return dst, nil
 }
 
-// timestamps recovers the raw 64-bit timestamps of a batch. The client library
-// converts them to time.Time and time.Duration, which loses some: a negative
-// base becomes the zero time, and a delta in nanoseconds overflows.
-type timestamps struct {
-	base, newest int64
-	appendTime   bool // all records have the batch's newest timestamp
-	noBase       bool // the base is negative: -1, or unknown
+// batchClock recovers the raw 64-bit timestamps of a batch: its base plus each
+// record's delta. The client library converts both, which loses some:
+//
+//   - A negative base becomes the zero time. It is taken for -1, "none", the
+//     only one that Kafka's own clients write, and checked against the batch's
+//     newest timestamp.
+//   - A delta is multiplied by 10^6, modulo 2^64. That is undone modulo 2^58
+//     (see deltaMillis), which is exact below 2^57, 4 million years. A larger
+//     delta betrays itself by the bytes that it takes in the batch.
+//
+// What cannot be read exactly is refused, with one exception: in a batch whose
+// records all have one and the same negative timestamp, that is read as -1. A
+// batch that the broker stamped has only one timestamp, the newest.
+type batchClock struct {
+	base       int64
+	appendTime bool // the base is the timestamp of all records
 }
 
-func batchClock(batch *sarama.RecordBatch) timestamps {
-	clock := timestamps{base: -1, newest: -1, appendTime: batch.LogAppendTime, noBase: batch.FirstTimestamp.IsZero()}
-	if !clock.noBase {
-		clock.base = batch.FirstTimestamp.UnixMilli()
+// exactDelta bounds the deltas that are accepted. One that is smaller takes at
+// most 8 bytes in a batch. One that deltaMillis cannot undo takes 9 or 10.
+const exactDelta = 1 << 55
+
+// errTimestamp refuses what the client library destroyed. It concerns whole
+// batches, for a timestamp can only be trusted along with those beside it.
+var errTimestamp = &Failure{Kind: ErrPreflight,
+	What: "a timestamp in this batch cannot be read exactly: it is negative, or a million years away from others",
+	Do:   "rekey carries -1 and every timestamp from 0 on, but not next to others that are so far away; copy the records of this batch to a topic of its own with sane timestamps first"}
+
+func newBatchClock(batch *sarama.RecordBatch) (batchClock, error) {
+	base, newest := rawMillis(batch.FirstTimestamp), rawMillis(batch.MaxTimestamp)
+	if batch.LogAppendTime {
+		return batchClock{base: newest, appendTime: true}, nil
 	}
-	if !batch.MaxTimestamp.IsZero() {
-		clock.newest = batch.MaxTimestamp.UnixMilli()
+	clock := batchClock{base: base}
+	size, last, allSame := 0, int64(math.MinInt64), true
+	for _, record := range batch.Records {
+		delta := deltaMillis(record.TimestampDelta)
+		if delta <= -exactDelta || delta >= exactDelta {
+			return batchClock{}, errTimestamp
+		}
+		size += encodedSize(record, delta)
+		last = max(last, base+delta)
+		allSame = allSame && delta == 0
 	}
-	return clock
+	if stored, found := storedSize(batch); !found || size != stored {
+		return batchClock{}, errTimestamp
+	}
+	if base < 0 && (last != newest || newest < 0 && !allSame) {
+		return batchClock{}, errTimestamp
+	}
+	return clock, nil
 }
 
-// of is the raw timestamp of a record. It fails where the library destroyed it
-// beyond recovery: no released Kafka client writes such records.
-func (t timestamps) of(record *sarama.Record) (int64, error) {
-	if t.appendTime {
-		return t.newest, nil
+func (c batchClock) of(record *sarama.Record) int64 {
+	if c.appendTime {
+		return c.base
 	}
-	timestamp := t.base + deltaMillis(record.TimestampDelta)
-	if timestamp > t.newest || t.noBase && t.newest < 0 && timestamp != -1 {
-		return 0, &Failure{Kind: ErrPreflight,
-			What: "a timestamp that cannot be read exactly: negative, or in one batch with others that are more than 4 million years away",
-			Do:   "rekey carries -1 and every timestamp from 0 on; copy this record to a topic of its own with a sane timestamp first"}
-	}
-	return timestamp, nil
+	return c.base + deltaMillis(record.TimestampDelta)
 }
+
+// rawMillis undoes the library's conversion of a timestamp from 0 on; -1 stands
+// for the negative ones.
+func rawMillis(t time.Time) int64 {
+	if t.IsZero() {
+		return -1
+	}
+	return t.UnixMilli()
+}
+
+// inverseOf5To6 is the inverse of 5^6 modulo 2^58.
+const inverseOf5To6 = 0x10fb65668c26139
 
 // deltaMillis undoes the library's multiplication of a delta by 10^6 even
 // where it overflowed. 10^6 is 2^6 x 5^6, so the product modulo 2^64 still
 // holds the delta modulo 2^58: divide by 2^6, then multiply by the inverse of
 // 5^6 modulo 2^58, and extend the sign.
 func deltaMillis(delta time.Duration) int64 {
-	const inverse = 0x10fb65668c26139 // of 5^6 modulo 2^58; a test computes it
-	product := uint64(delta) >> 6 * inverse
+	product := uint64(delta) >> 6 * inverseOf5To6
 	return int64(product<<6) >> 6
+}
+
+// encodedSize is the number of bytes that a record takes in a batch before
+// compression, if delta is its timestamp delta.
+func encodedSize(record *sarama.Record, delta int64) int {
+	size := 1 + varintSize(delta) + varintSize(record.OffsetDelta) + bytesSize(record.Key) + bytesSize(record.Value) + varintSize(int64(len(record.Headers)))
+	for _, header := range record.Headers {
+		size += bytesSize(header.Key) + bytesSize(header.Value)
+	}
+	return varintSize(int64(size)) + size
+}
+
+// bytesSize is the encoded size of bytes behind their length; null has length -1.
+func bytesSize(data []byte) int {
+	if data == nil {
+		return varintSize(-1)
+	}
+	return varintSize(int64(len(data))) + len(data)
+}
+
+// varintSize is the number of bytes of a zig-zag varint.
+func varintSize(n int64) int {
+	zigzag := uint64(n)<<1 ^ uint64(n>>63)
+	return (bits.Len64(zigzag|1) + 6) / 7
+}
+
+// storedSize reads the number of bytes that the records of a batch take before
+// compression, from an unexported field of the client library. A test fails
+// when a new version of the library no longer has it.
+func storedSize(batch *sarama.RecordBatch) (int, bool) {
+	field := reflect.ValueOf(batch).Elem().FieldByName("recordsLen")
+	if !field.IsValid() || !field.CanInt() {
+		return 0, false
+	}
+	return int(field.Int()), true
 }
