@@ -438,7 +438,7 @@ func planOptions(c *cli.Context) (migrate.PlanOptions, error) {
 		OnUnparseable: rewrite.Policy(c.String("on-unparseable")), History: rewrite.History(c.String("history")),
 		Align: c.String("align"), TargetPartitions: partitions, TargetConfig: map[string]string{},
 		Compression: c.String("compression"), Isolation: c.String("isolation-level"),
-		Extend: c.Bool("extend"),
+		Extend: c.Bool("extend"), MaxPadding: c.Int64("max-padding"),
 	}
 	for _, setting := range c.StringSlice("target-config") {
 		name, value, found := strings.Cut(setting, "=")

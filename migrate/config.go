@@ -44,6 +44,7 @@ func (c Connections) validate() error {
 const (
 	AlignSourceEnd = "source-end" // pad each target partition to the source's end
 	AlignNone      = "none"
+	alignMarker    = "marker" // in a plan: as far as the marker file said that was given instead
 )
 
 // PlanOptions are the choices of one plan.
@@ -55,7 +56,8 @@ type PlanOptions struct {
 	Partitioner      string
 	OnUnparseable    rewrite.Policy
 	History          rewrite.History
-	Align            string            // AlignSourceEnd or AlignNone
+	Align            string            // AlignSourceEnd, AlignNone or the path of a marker file
+	MaxPadding       int64             // most padding records that apply may write; 0: no limit
 	TargetPartitions int32             // 0: as many as the source has
 	TargetConfig     map[string]string // settings of the target topic that override the source's
 	Compression      string            // a codec, or "" for the one that the source's batches use
@@ -101,8 +103,11 @@ func (o PlanOptions) Validate() error {
 	if _, err := o.rules(max(1, o.TargetPartitions)); err != nil {
 		return err
 	}
-	if !slices.Contains([]string{AlignSourceEnd, AlignNone}, o.Align) {
-		return usage(fmt.Sprintf("unknown --align %q", o.Align), "known: source-end, none")
+	if _, err := o.alignment(); err != nil {
+		return err
+	}
+	if o.MaxPadding < 0 {
+		return usage(fmt.Sprintf("--max-padding %d is negative", o.MaxPadding), "leave it out for no limit")
 	}
 	if o.Compression != "" {
 		if _, err := codecByName(o.Compression); err != nil {
@@ -113,6 +118,18 @@ func (o PlanOptions) Validate() error {
 		return usage(fmt.Sprintf("unknown --isolation-level %q", o.Isolation), "known: read_uncommitted, read_committed")
 	}
 	return nil
+}
+
+// alignment is how the target is aligned, as a plan holds it: the path of a
+// marker file becomes "marker".
+func (o PlanOptions) alignment() (string, error) {
+	if o.Align == AlignSourceEnd || o.Align == AlignNone {
+		return o.Align, nil
+	}
+	if _, err := readMarkers(o.Align); err != nil {
+		return "", usage(fmt.Sprintf("--align %q is neither source-end nor none, nor a marker file: %v", o.Align, err), Advice(err))
+	}
+	return alignMarker, nil
 }
 
 // rules turns the names of the options into the rules of every decision.

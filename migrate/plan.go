@@ -46,10 +46,14 @@ func Plan(ctx context.Context, o PlanOptions, env Environment) (*report.Report, 
 	}
 	defer sides.close()
 
+	align, err := o.alignment()
+	if err != nil {
+		return nil, err
+	}
 	p := &plan{
 		Schema: planSchema, Tool: env.Version, CreatedAt: env.Now().UTC(),
 		From: o.From, To: o.To, Partitioner: o.Partitioner, OnUnparseable: o.OnUnparseable,
-		History: o.History, Align: o.Align, Isolation: o.Isolation, Compression: o.Compression,
+		History: o.History, Align: align, Isolation: o.Isolation, Compression: o.Compression,
 		Refusals: []refusal{}, Files: []sealedFile{},
 	}
 	planner := planner{options: o, env: env, dir: dir, sides: sides, plan: p, prints: newFingerprinter()}
@@ -137,7 +141,7 @@ func (pl *planner) describe(ctx context.Context) error {
 		p.Target.Partitions = p.Source.Partitions
 	}
 	if p.Target.Partitions != p.Source.Partitions {
-		if o.Align != AlignNone {
+		if p.Align != AlignNone {
 			return usage(fmt.Sprintf("%d target partitions for %d source partitions", p.Target.Partitions, p.Source.Partitions),
 				"recovery reads only the partitions that its marker names, so another number loses states; if no savepoint will be restored on the target, say so with --align none")
 		}
@@ -236,11 +240,53 @@ func (pl *planner) capture(ctx context.Context, previous *capture) error {
 		}
 		c.Starts = previous.Ends
 	}
-	if p.Align == AlignSourceEnd {
-		c.AlignTo = c.Ends
+	if c.AlignTo, err = pl.alignTo(c.Ends, previous); err != nil {
+		return err
 	}
 	p.Captures = append(p.Captures, c)
 	return nil
+}
+
+// alignTo is the next offset that each target partition must reach before the
+// first record of a capture is written.
+func (pl *planner) alignTo(ends []int64, previous *capture) ([]int64, error) {
+	switch {
+	case pl.plan.Align == AlignNone:
+		return nil, nil
+	case pl.plan.Align == AlignSourceEnd:
+		return ends, nil
+	case previous != nil && pl.options.Align == AlignSourceEnd:
+		return previous.AlignTo, nil // an extension without a marker file of its own
+	}
+	set, err := readMarkers(pl.options.Align)
+	if err != nil {
+		return nil, err
+	}
+	if set.topicID != "" && set.topicID != pl.plan.Source.TopicID {
+		return nil, &Failure{Kind: ErrChanged, What: fmt.Sprintf("%s is for the topic id %s, %s has %s", pl.options.Align, set.topicID, pl.plan.Source.Topic, pl.plan.Source.TopicID),
+			Do: "take the markers of a savepoint of the job that uses this topic"}
+	}
+	goals := make([]int64, len(ends))
+	for partition := range goals {
+		// Whichever of the markers a restore begins with, no record may lie
+		// before it: the farthest one decides.
+		named := false
+		for _, m := range set.markers {
+			if offset, ok := m[int32(partition)]; ok {
+				named = true
+				goals[partition] = max(goals[partition], offset)
+			}
+		}
+		if !named {
+			return nil, usage(fmt.Sprintf("%s names no offset of partition %d", pl.options.Align, partition),
+				"recovery reads only the partitions that its marker names, so states that move to this one would be lost; give a marker of all partitions")
+		}
+		if goals[partition] > ends[partition] {
+			return nil, usage(fmt.Sprintf("%s has offset %d of partition %d, the log ends at %d", pl.options.Align, goals[partition], partition, ends[partition]),
+				"the marker belongs to another topic, or to a later state of this one")
+		}
+	}
+	return goals, nil
 }
 
 func logStartPassed(topic string, partition int32, start, needed int64) error {

@@ -197,6 +197,7 @@ var severityOrder = map[report.Severity]int{report.Refusal: 0, report.Warning: 1
 var refusalAdvice = map[string]string{
 	"unparseable-keys": "read unparseable.jsonl; then plan again with --on-unparseable quarantine (set them aside in full) or copy (carry them over as they are)",
 	"already-migrated": "this topic is the target of a migration; name the original topic with --source",
+	"padding":          "raise --max-padding; or pad only as far as the savepoint's own markers with --align FILE; or give up old markers with --align none",
 	"timestamps":       "copy these records to a topic with sane timestamps first, or leave them out",
 }
 
@@ -211,6 +212,9 @@ func (pl *planner) refusals(t *tally, r *report.Report) {
 	}
 	if r.BadKeys > 0 && pl.plan.OnUnparseable == rewrite.PolicyFail {
 		refuse("unparseable-keys", 3, "%d keys (%d records) cannot be parsed, and the policy is to fail", r.BadKeys, t.counts.Unparseable)
+	}
+	if limit := pl.options.MaxPadding; limit > 0 && r.Padding.Records > limit {
+		refuse("padding", 6, "alignment takes %d padding records, --max-padding allows %d", r.Padding.Records, limit)
 	}
 	if t.late > 0 {
 		refuse("timestamps", 6, "%d records have a timestamp that cannot be written, the first at partition %d, offset %d: %d ms (microseconds or nanoseconds?); the range is -1 and 0 to %d",
