@@ -206,7 +206,8 @@ func planFlags() []cli.Flag {
 		[]cli.Flag{
 			text("on-unparseable", string(defaults.OnUnparseable), "`POLICY` for keys that cannot be parsed: fail, quarantine, copy"),
 			text("history", string(defaults.History), "`RECORDS` to copy of each key: all, latest"),
-			text("align", defaults.Align, "pad the target up to `WHERE`, for old recovery markers: source-end, none"),
+			text("align", defaults.Align, "pad the target up to `WHERE`, for old recovery markers: source-end, none, or a FILE with a savepoint's markers"),
+			&cli.Int64Flag{Name: "max-padding", Usage: "refuse to write more than `N` padding records (default: no limit)", EnvVars: env("max-padding")},
 			&cli.IntFlag{Name: "target-partitions", Usage: "partition `COUNT` of the target, if not the source's", EnvVars: env("target-partitions")},
 			&cli.StringSliceFlag{Name: "target-config", Usage: "`NAME=VALUE` of a target topic setting; repeat it for more", EnvVars: env("target-config")},
 			text("compression", "", "`CODEC` of the target, if not the source's: none, gzip, snappy, lz4, zstd"),
@@ -317,6 +318,9 @@ type outcome struct {
 // summary after the other for people.
 func showOutcome(c *cli.Context, out *migrate.Outcome) error {
 	parts := []view{viewOf(out.Plan), finished(viewOf(out.Apply)), finished(viewOf(out.Verify))}
+	if !slices.ContainsFunc(parts, func(v view) bool { return v != nil }) {
+		return nil
+	}
 	if asJSON(c) {
 		document := outcome{Schema: report.SchemaVersion}
 		document.Plan, _ = parts[0].(*report.Report)

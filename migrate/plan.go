@@ -150,18 +150,18 @@ func (pl *planner) describe(ctx context.Context) error {
 		}
 	}
 	pl.target, err = pl.sides.target.topic(ctx, o.Target)
-	switch {
-	case errors.Is(err, errNoTopic):
-	case err != nil:
+	exists := !errors.Is(err, errNoTopic)
+	if exists && err != nil {
 		return err
-	default:
-		if err := pl.existingTarget(ctx); err != nil {
-			return err
-		}
 	}
 	p.Target.ClusterID = pl.target.clusterID
 	if p.Target.ClusterID == p.Source.ClusterID && o.Source == o.Target {
 		return usage(fmt.Sprintf("source and target are the same topic, %s, of the same cluster", o.Source), "rekey never writes to the source: name a new topic with --target")
+	}
+	if exists {
+		if err := pl.existingTarget(ctx); err != nil {
+			return err
+		}
 	}
 	pl.rules, err = p.rules()
 	return err
