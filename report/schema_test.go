@@ -121,8 +121,9 @@ func schemaOf(t *testing.T, name string) map[string]any {
 // TestSchema checks what is really written against the schemas.
 func TestSchema(t *testing.T) {
 	docs := map[string][]any{
-		"apply":  {sampleApply(), &Apply{Schema: SchemaVersion}},
-		"verify": {sampleVerify(), differentVerify()},
+		"apply":    {sampleApply(), &Apply{Schema: SchemaVersion}},
+		"verify":   {sampleVerify(), differentVerify()},
+		"rehearse": {sampleRehearse(), failedRehearse()},
 	}
 	for _, r := range sampleReports() {
 		docs["report"] = append(docs["report"], r)
@@ -192,7 +193,8 @@ func TestSchemaRefuses(t *testing.T) {
 func TestSchemaIsComplete(t *testing.T) {
 	for name, typ := range map[string]reflect.Type{
 		"report": reflect.TypeFor[Report](), "apply": reflect.TypeFor[Apply](), "verify": reflect.TypeFor[Verify](),
-		"bad-key": reflect.TypeFor[BadKey](), "repair": reflect.TypeFor[Repair](),
+		"rehearse": reflect.TypeFor[Rehearse](),
+		"bad-key":  reflect.TypeFor[BadKey](), "repair": reflect.TypeFor[Repair](),
 	} {
 		s := schemaOf(t, name)
 		compareType(t, name, s, s, typ, map[reflect.Type]bool{})

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"flag"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -47,6 +48,7 @@ func texts() map[string]writer {
 		"verify-different.txt": differentVerify().WriteText,
 		"verify-summary.txt":   differentVerify().WriteSummary,
 	}
+	maps.Copy(m, rehearseTexts())
 	for name, r := range sampleReports() {
 		m[name+".txt"] = r.WriteText
 		m[name+"-summary.txt"] = r.WriteSummary
