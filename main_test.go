@@ -40,8 +40,8 @@ import (
 //	                         and the field at each PATH (names joined by dots) is
 //	                         VALUE in JSON, or anything but null where none is given
 //	replace FILE OLD NEW     replace the one OLD in FILE
-//	writes-fail TOPIC N      from the N-th on, every write to TOPIC is refused with an
-//	                         error that passes by itself; N=0 ends that
+//	writes-fail N            from the N-th on, the embedded broker refuses every write
+//	                         with an error that passes by itself; 0 ends that
 //	interrupt SIGNAL rekey ARGS...
 //	                         run the program, send it INT or TERM as soon as a write was
 //	                         refused (see writes-fail), and expect exit code 7
@@ -217,10 +217,10 @@ func replaceInFile(ts *testscript.TestScript, neg bool, args []string) {
 }
 
 func writesFail(ts *testscript.TestScript, neg bool, args []string) {
-	if neg || len(args) != 2 {
-		ts.Fatalf("usage: writes-fail TOPIC N")
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: writes-fail N")
 	}
-	from, err := strconv.Atoi(args[1])
+	from, err := strconv.Atoi(args[0])
 	ts.Check(err)
 	c := cluster(ts)
 	if c.mend != nil {
