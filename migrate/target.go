@@ -161,7 +161,7 @@ func (f *preflight) checkPermissions(state topicState, wanted ...string) {
 // the records to be copied need.
 func (f *preflight) checkTargetConfigs(configs map[string]topicConfig, planned map[string]string, e extremes, nowMS int64) {
 	for _, name := range slices.Sorted(maps.Keys(planned)) {
-		if have, known := configs[name]; known && have.value != planned[name] {
+		if have, known := configs[name]; known && !sameSetting(have.value, planned[name]) {
 			f.add("target setting %s is %q, the plan says %q", name, have.value, planned[name])
 		}
 	}
@@ -209,6 +209,23 @@ func (f *preflight) checkCleanup(configs map[string]topicConfig) {
 			}
 		}
 	}
+}
+
+// sameSetting compares two values of a setting. Brokers give back what they
+// understood: 0.0 for 0, and lists without blanks.
+func sameSetting(a, b string) bool {
+	wholeA, errA := strconv.ParseInt(a, 10, 64)
+	wholeB, errB := strconv.ParseInt(b, 10, 64)
+	if errA == nil && errB == nil {
+		return wholeA == wholeB
+	}
+	numberA, errA := strconv.ParseFloat(a, 64)
+	numberB, errB := strconv.ParseFloat(b, 64)
+	if errA == nil && errB == nil {
+		return numberA == numberB
+	}
+	plain := func(s string) string { return strings.ToLower(strings.ReplaceAll(s, " ", "")) }
+	return plain(a) == plain(b)
 }
 
 // number is a setting as a number; false if it is missing or not one.

@@ -140,7 +140,7 @@ func (v *verifier) run(ctx context.Context) error {
 func (v *verifier) checkConfigs(configs map[string]topicConfig) {
 	planned := inForce(v.plan.Target.Configs)
 	for _, name := range slices.Sorted(maps.Keys(planned)) {
-		if have, known := configs[name]; known && have.value != planned[name] {
+		if have, known := configs[name]; known && !sameSetting(have.value, planned[name]) {
 			v.comparison.differences.add(report.Difference{Kind: "config", Text: fmt.Sprintf("%s is %q, the plan says %q", name, have.value, planned[name])})
 		}
 	}
