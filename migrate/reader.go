@@ -186,7 +186,9 @@ func (r *topicReader) fetchAll(ctx context.Context, span Span, out chan<- []piec
 	return nil
 }
 
-// fetch sends one request. A missing block, as in throttled responses, is nil.
+// fetch sends one request. The limit is the partition's, not the request's: an
+// answer that the latter ends early lacks the aborted transactions, if it comes
+// from the embedded broker. A missing block, as in throttled responses, is nil.
 func (r *topicReader) fetch(link *link, partition int32, offset int64, maxBytes int32) (*sarama.FetchResponseBlock, error) {
 	broker, epoch, err := link.leader(r.topic, partition)
 	if err != nil {
@@ -196,7 +198,7 @@ func (r *topicReader) fetch(link *link, partition int32, offset int64, maxBytes 
 		Version:      11,
 		MaxWaitTime:  int32(fetchWait / time.Millisecond),
 		MinBytes:     1,
-		MaxBytes:     maxBytes,
+		MaxBytes:     maxFetchBytes,        // the partition's own limit decides
 		Isolation:    sarama.ReadCommitted, // the only level that lists aborted transactions
 		SessionEpoch: -1,
 	}
