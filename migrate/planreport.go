@@ -9,7 +9,6 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/IBM/sarama"
 
@@ -292,6 +291,3 @@ func (d runDir) copyTo(w io.Writer, name string) error {
 	_, err = w.Write(content)
 	return err
 }
-
-// utc is a time in milliseconds since 1970 for people.
-func utc(ms int64) string { return time.UnixMilli(ms).UTC().Format(time.RFC3339) }
