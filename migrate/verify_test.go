@@ -820,9 +820,18 @@ func TestVerifyNamesDamage(t *testing.T) {
 			return append(rs, x)
 		}, "order", 1},
 		{"copy of a tombstone elsewhere", tombstone, func(rs []reader.Record, i int) []reader.Record {
+			// In order, so that nothing but its partition is wrong.
 			x := rs[i]
 			x.Partition = (x.Partition + 1) % 3
-			return append(rs, x)
+			from, _ := readPosition(provenanceOf(x))
+			at := slices.IndexFunc(rs, func(y reader.Record) bool {
+				p, ok := readPosition(provenanceOf(y))
+				return ok && y.Partition == x.Partition && p.Partition == from.Partition && p.Offset > from.Offset
+			})
+			if at < 0 {
+				return append(rs, x)
+			}
+			return slices.Insert(rs, at, x)
 		}, "partition", 1},
 		{"foreign", value, func(rs []reader.Record, i int) []reader.Record {
 			return append(rs, reader.Record{Partition: rs[i].Partition, Key: []byte("k"), Value: []byte("v")})
