@@ -248,20 +248,23 @@ func (a *applier) complete() bool {
 // what they left is an exact prefix of what the plan demands.
 func (a *applier) takeOver(ctx context.Context) error {
 	p, c := a.plan, a.sides.target
-	identity, err := c.acquire(ctx, p.Target.Topic)
-	if err != nil {
-		return err
-	}
 	codec, err := codecByName(p.Compression)
 	if err != nil {
 		return err
 	}
+	// All that an apply changes beside records, it changes before it takes the
+	// lock: were it the other way round, one that slept meanwhile would undo
+	// what the apply that took over from it left behind when it was done.
 	if err := a.writeEvidence(); err != nil {
 		return err
 	}
 	// A topic that existed, or that an earlier apply completed, has other
 	// settings than one that was created just now.
 	if err := c.setConfigs(ctx, p.Target.Topic, temporaryConfigs()); err != nil {
+		return err
+	}
+	identity, err := c.acquire(ctx, p.Target.Topic)
+	if err != nil {
 		return err
 	}
 	a.firstRead = a.env.Now()
