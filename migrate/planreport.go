@@ -228,20 +228,20 @@ func (pl *planner) warnings(t *tally) {
 			pl.findings = append(pl.findings, report.Finding{Severity: severity, Code: code, Title: fmt.Sprintf(title, n), Text: text, Do: do})
 		}
 	}
-	find(report.Warning, "misplaced", t.counts.Misplaced, "%d records are not where the job's partitioner would have put them",
+	find(report.Warning, "misplaced", t.counts.Misplaced, "Records that are not where the job's partitioner would have put them: %d",
 		"Another program wrote to the topic, its partition count was changed, or the job used another partitioner. If one key lies in two partitions, its order is not defined.",
 		"check --partitioner and who else writes to the topic")
-	find(report.Warning, "runtime-refuses", t.refusedKeys, "%d records get a key that the released runtime's partitioner refuses",
+	find(report.Warning, "runtime-refuses", t.refusedKeys, "Records whose new key the released runtime's partitioner refuses: %d",
 		"Their business key is empty. They are copied, but the running job cannot write this key.", "")
-	find(report.Warning, "sequence-restart", t.fallen, "%d business keys start over with lower sequence numbers",
+	find(report.Warning, "sequence-restart", t.fallen, "Business keys that start over with lower sequence numbers: %d",
 		fmt.Sprintf("A fresh job used the topic again (%d of them start at 0), so a restored job could take a state of the old run for its own. %s.", t.restarted, strings.Join(t.falls, "; ")),
 		"rehearse with the savepoint's markers. If it finds confusable states, copy only what that savepoint can still need: --align MARKER --prune-before MARKER --pruned omit")
-	find(report.Warning, "aborted", t.counts.Aborted, "%d records belong to aborted transactions",
+	find(report.Warning, "aborted", t.counts.Aborted, "Records of aborted transactions: %d",
 		"The job reads uncommitted data and has seen them. With --isolation-level read_uncommitted they are copied, with read_committed left out.",
 		"decide with --isolation-level")
-	find(report.Warning, "copied", t.counts.Copied, "%d records keep a key that cannot be parsed",
+	find(report.Warning, "copied", t.counts.Copied, "Records that keep a key that cannot be parsed: %d",
 		"Release 0.1-0.3 throws on lookups as long as they are there; release 0.4 refuses the topic.", "prefer --on-unparseable quarantine")
-	find(report.Note, "quarantined", t.counts.Quarantined, "%d records are set aside in quarantine.jsonl and not copied", "", "")
+	find(report.Note, "quarantined", t.counts.Quarantined, "Records set aside in quarantine.jsonl and not copied: %d", "", "")
 }
 
 // command is a command line of another phase of the same run.
