@@ -49,6 +49,14 @@ const (
 	writeTimeout   = 30 * time.Second
 )
 
+// batchSize is how much a batch may hold before compression, so that it stays
+// below the limit after it: compressed, what cannot be compressed takes a frame
+// and a few bytes for each block more than raw.
+func batchSize(partitions, limit int) int {
+	room := limit - batchOverhead - limit/1024 - 64
+	return min(largestBatch, max(smallestBatch, batchMemory/(2*partitions)), max(1, room))
+}
+
 // producer is the identity under which a topic is written.
 type producer struct {
 	id    int64
@@ -67,8 +75,7 @@ type topicWriter struct {
 	senders    sync.WaitGroup
 	stop       context.CancelCauseFunc // stops the senders after a failure
 	ctx        context.Context         // done after a failure
-	closeOnce  sync.Once
-	acked      atomic.Int64 // records acknowledged
+	acked      atomic.Int64            // records acknowledged
 }
 
 // targetPartition collects the next batch of one partition.
@@ -83,7 +90,7 @@ type targetPartition struct {
 func newTopicWriter(c *cluster, topic string, partitions int, p producer, codec sarama.CompressionCodec, limit int) *topicWriter {
 	ctx, stop := context.WithCancelCause(context.Background())
 	w := &topicWriter{cluster: c, topic: topic, producer: p, codec: codec, ctx: ctx, stop: stop}
-	size := min(largestBatch, max(smallestBatch, batchMemory/(2*partitions)), max(1, limit-batchOverhead))
+	size := batchSize(partitions, limit)
 	for partition := range partitions {
 		target := &targetPartition{free: make(chan *outgoing, 2)}
 		for range cap(target.free) {
@@ -105,9 +112,15 @@ func newTopicWriter(c *cluster, topic string, partitions int, p producer, codec 
 
 // Write implements Sink.
 func (w *topicWriter) Write(ctx context.Context, partition int32, r *rewrite.Record) error {
+	if r.Timestamp < -1 || r.Timestamp > newestWritable {
+		return &Failure{Kind: ErrPreflight, What: fmt.Sprintf("write to %s partition %d: timestamp %d would be changed; it must be -1 or from 0 to %d", w.topic, partition, r.Timestamp, newestWritable)}
+	}
 	target := w.partitions[partition]
 	target.mu.Lock()
 	defer target.mu.Unlock()
+	if w.ctx.Err() != nil {
+		return context.Cause(w.ctx)
+	}
 	if target.filling != nil && !target.filling.fits(r) {
 		w.enqueue(target)
 	}
@@ -124,20 +137,25 @@ func (w *topicWriter) Write(ctx context.Context, partition int32, r *rewrite.Rec
 	return nil
 }
 
-// enqueue hands the filling batch to its sender. The caller holds target.mu.
+// enqueue hands the filling batch, if there is one, to its sender. The caller
+// holds target.mu.
 func (w *topicWriter) enqueue(target *targetPartition) {
 	batch := target.filling
+	if batch == nil {
+		return
+	}
 	target.filling = nil
 	w.queues[int(batch.partition)%len(w.queues)] <- batch
 }
 
 // Flush implements Sink.
 func (w *topicWriter) Flush(ctx context.Context) error {
+	if w.ctx.Err() != nil {
+		return context.Cause(w.ctx)
+	}
 	for _, target := range w.partitions {
 		target.mu.Lock()
-		if target.filling != nil {
-			w.enqueue(target)
-		}
+		w.enqueue(target)
 		target.mu.Unlock()
 	}
 	for _, target := range w.partitions {
@@ -153,6 +171,7 @@ func (w *topicWriter) Flush(ctx context.Context) error {
 func (w *topicWriter) settle(ctx context.Context, target *targetPartition) error {
 	target.mu.Lock()
 	defer target.mu.Unlock()
+	w.enqueue(target) // what another caller wrote since
 	var taken []*outgoing
 	defer func() {
 		for _, batch := range taken {
@@ -176,13 +195,12 @@ func (w *topicWriter) settle(ctx context.Context, target *targetPartition) error
 // were not flushed are dropped. It returns the failure that stopped the writer,
 // if one did.
 func (w *topicWriter) Close() error {
-	var failure error
-	w.closeOnce.Do(func() {
-		failure = context.Cause(w.ctx)
-		w.stop(errWriterClosed)
-		w.senders.Wait()
-	})
-	return failure
+	w.stop(errWriterClosed) // an earlier failure stays the cause
+	w.senders.Wait()
+	if cause := context.Cause(w.ctx); !errors.Is(cause, errWriterClosed) {
+		return cause
+	}
+	return nil
 }
 
 var errWriterClosed = errors.New("the writer is closed")
@@ -236,7 +254,8 @@ func (w *topicWriter) produce(link *link, batch *outgoing) error {
 		if renewErr := link.renew(w.topic); renewErr != nil && !transient(renewErr) {
 			return w.failure(batch, renewErr)
 		}
-		if !wait.next(w.ctx) {
+		// Time and failure may come together, and nothing is sent after a failure.
+		if !wait.next(w.ctx) || w.ctx.Err() != nil {
 			if w.ctx.Err() != nil {
 				return context.Cause(w.ctx)
 			}
@@ -355,8 +374,11 @@ func (b *outgoing) add(r *rewrite.Record) {
 
 // keep copies bytes into the arena. Null stays null and empty stays empty.
 func (b *outgoing) keep(data []byte) []byte {
-	if data == nil {
-		return nil
+	if len(data) == 0 {
+		if data == nil {
+			return nil
+		}
+		return []byte{}
 	}
 	if len(b.arena)+len(data) > cap(b.arena) {
 		// What was handed out stays valid in the old arena.
@@ -401,7 +423,10 @@ func (b *outgoing) reset() {
 	b.used = 0
 	b.arena = b.arena[:0]
 	if cap(b.arena) > 2*b.size {
-		b.arena = nil // one huge record must not hold its memory to the end
+		// One huge record must not hold its memory to the end.
+		b.arena = nil
+		clear(b.records)
+		clear(b.headers)
 	}
 	b.records = b.records[:0]
 	b.headers = b.headers[:0]
