@@ -560,8 +560,8 @@ func (w world) damage(r *rand.Rand) (string, []reader.Record) {
 	case 7:
 		j := known[r.IntN(len(known))]
 		a, b := provenanceOf(*x), provenanceOf(out[j])
-		if a == b {
-			return "", nil
+		if a == b || string(out[j].Key) == string(x.Key) && show(out[j].Value) == show(x.Value) && out[j].Timestamp == x.Timestamp {
+			return "", nil // alike: it is as if they had been written the other way round
 		}
 		setProvenance(x, b)
 		setProvenance(&out[j], a)
@@ -599,7 +599,7 @@ func (w world) fromTwo(x reader.Record) bool {
 // The same damages as TestVerifyFindsDamage, without a broker: many more of
 // them, and with little memory.
 func TestCompareFindsDamage(t *testing.T) {
-	rounds := 2000
+	rounds := 600
 	if os.Getenv("REKEY_TORTURE") != "" {
 		rounds = 100_000
 	}
