@@ -19,10 +19,14 @@ import (
 // partition. From then on the partition leaders know the new epoch, and they
 // refuse every batch of an older one with INVALID_PRODUCER_EPOCH.
 //
-// So the newest apply wins. An older one, paused for as long as you like, can
-// append nothing after the newer one's padding record in a partition; what it
-// appended before, the newer one sees, because it reads the target only after
-// that record is acknowledged. The older one stops at its next write.
+// So the newest apply wins. An older one, however long it was paused, can append
+// nothing after the newer one's padding record in a partition; what it appended
+// before, the newer one sees, because it reads the target only after that record
+// is acknowledged. The older one stops at its next write.
+//
+// The bound on "however long": brokers forget a transactional id that nobody
+// asked for during transactional.id.expiration.ms (seven days by default), and
+// hand out a new producer id after that, which does not fence the old one.
 
 // lockName is the transactional id under which a target topic is written.
 func lockName(topic string) string { return "rekey-" + topic }
@@ -36,24 +40,56 @@ func (c *cluster) acquire(ctx context.Context, topic string) (producer, error) {
 	}
 	var p producer
 	err := c.retry(ctx, "take the lock "+name, func() error {
-		coordinator, err := c.client.TransactionCoordinator(name)
+		coordinator, err := c.coordinator(name)
 		if err != nil {
 			return lockDenied(name, err)
 		}
+		defer c.hangUp(coordinator)
 		response, err := coordinator.InitProducerID(request)
 		if err == nil && !errors.Is(response.Err, sarama.ErrNoError) {
 			err = response.Err
 		}
 		if err != nil {
-			if refreshErr := c.client.RefreshTransactionCoordinator(name); refreshErr != nil {
-				err = errors.Join(err, refreshErr)
-			}
 			return lockDenied(name, err)
 		}
 		p = producer{id: response.ProducerID, epoch: response.ProducerEpoch}
 		return nil
 	})
 	return p, err
+}
+
+// coordinator opens a connection to the coordinator of a transactional id. The
+// client library's own lookup is no use here: while a cluster that never saw a
+// transaction sets up its coordinators, it sleeps for many seconds that nothing
+// can interrupt.
+func (c *cluster) coordinator(name string) (*sarama.Broker, error) {
+	broker := c.client.LeastLoadedBroker()
+	if broker == nil {
+		return nil, sarama.ErrOutOfBrokers
+	}
+	response, err := broker.FindCoordinator(&sarama.FindCoordinatorRequest{
+		Version: 3, CoordinatorKey: name, CoordinatorType: sarama.CoordinatorTransaction,
+	})
+	if err != nil {
+		return nil, err
+	}
+	if !errors.Is(response.Err, sarama.ErrNoError) {
+		return nil, response.Err
+	}
+	coordinator := response.Coordinator
+	if err := coordinator.Open(c.config); err != nil {
+		return nil, err
+	}
+	if _, err := coordinator.Connected(); err != nil {
+		return nil, err
+	}
+	return coordinator, nil
+}
+
+func (c *cluster) hangUp(broker *sarama.Broker) {
+	if err := broker.Close(); err != nil && !errors.Is(err, sarama.ErrNotConnected) {
+		c.env.Logf("close the connection to the coordinator %s: %v", broker.Addr(), err)
+	}
 }
 
 func lockDenied(name string, err error) error {
