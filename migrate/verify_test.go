@@ -924,3 +924,173 @@ func TestVerifyChecksConfigs(t *testing.T) {
 	}
 	m.verify(t)
 }
+
+// cleanableTopic is a topic for the log cleaner: few keys written again and
+// again, some deleted for good, some deleted and written again. The first record
+// of each partition is of a key of its own, since the embedded broker moves the
+// log start to the first record that is left.
+func cleanableTopic(t testing.TB, c *testcluster.Cluster) string {
+	t.Helper()
+	var text strings.Builder
+	text.WriteString("partitions 2\nconfig cleanup.policy=compact\n")
+	record := func(key string, n int, value string) {
+		fmt.Fprintf(&text, "* now \"%s_%d%s\" %s trace=%d\n", key, n, ruleIDs[2:], value, n)
+	}
+	for n, anchored := 0, map[int32]bool{}; len(anchored) < 2; n++ {
+		key := fmt.Sprintf("anchor%d", n)
+		if p := seed.Partition([]byte(key+"_0"), 2); !anchored[p] {
+			anchored[p] = true
+			record(key, 0, "first")
+		}
+	}
+	for n := range 150 {
+		if n%10 == 0 {
+			text.WriteString("batch\n")
+		}
+		k := n % 15
+		value := fmt.Sprintf("v%d", n)
+		if k < 4 && n >= 135 || k > 12 && n < 30 {
+			value = "null" // deleted for good, or written again
+		}
+		record(fmt.Sprintf("user_%d", k), k, value)
+		if n%30 == 7 {
+			fmt.Fprintf(&text, "* now \"not a key %d\" x\n", n%60)
+		}
+	}
+	return c.Seed(t, "source", text.String())
+}
+
+// The log cleaner may run on either side at any moment: what it removes is no
+// difference, and it hides none.
+func TestCompaction(t *testing.T) {
+	cluster := testcluster.Start(t)
+	for _, choice := range []struct {
+		history rewrite.History
+		policy  rewrite.Policy
+		to      string
+	}{{rewrite.HistoryAll, rewrite.PolicyQuarantine, "escaped"}, {rewrite.HistoryLatest, rewrite.PolicyQuarantine, "length-prefixed"}, {rewrite.HistoryAll, rewrite.PolicyCopy, "escaped"}} {
+		t.Run(fmt.Sprintf("%s,%s", choice.history, choice.policy), func(t *testing.T) {
+			start := func(t *testing.T) *migration {
+				m := migrationOf(t, cluster, cleanableTopic(t, cluster), func(o *PlanOptions) {
+					o.History, o.OnUnparseable, o.To = choice.history, choice.policy, choice.to
+					if !cluster.Real() {
+						o.Align = AlignNone // see cleanableTopic: padding would go first
+					}
+				})
+				m.run.AllowLiveSource = true // compaction is forced by appending
+				m.plan(t)
+				return m
+			}
+			judge := func(t *testing.T, m *migration, source []reader.Record, compacted bool) {
+				t.Helper()
+				p, err := runDir(m.run.RunDir).readPlan()
+				if err != nil {
+					t.Fatal(err)
+				}
+				model := m.model(t)
+				model.align, model.compacted = p.Captures[0].AlignTo, compacted
+				for _, problem := range model.problems(source, cluster.Read(t, m.target), 2) {
+					t.Error("model:", problem)
+				}
+			}
+			// With history latest, only keys that are copied as they are have
+			// more than one record on the target.
+			all := choice.history == rewrite.HistoryAll || choice.policy == rewrite.PolicyCopy
+			t.Run("source before apply", func(t *testing.T) {
+				m := start(t)
+				before := len(cluster.Read(t, m.source))
+				cluster.Compact(t, m.source)
+				source := cluster.Read(t, m.source)
+				if len(source) >= before {
+					t.Fatalf("%d records before compaction, %d after", before, len(source))
+				}
+				m.apply(t)
+				if v := m.verify(t); v.Method != "exact" || v.Superseded != 0 {
+					t.Errorf("method %s, %d superseded", v.Method, v.Superseded)
+				}
+				judge(t, m, source, false)
+			})
+			t.Run("source after apply", func(t *testing.T) {
+				m := start(t)
+				source := cluster.Read(t, m.source)
+				m.apply(t)
+				cluster.Compact(t, m.source)
+				v := m.verify(t)
+				if want := map[bool]string{true: "compacted", false: "exact"}[all]; v.Method != want || (v.Superseded > 0) != all || all && v.Demanded >= v.Found {
+					t.Errorf("method %s, %d superseded, %d demanded, %d found", v.Method, v.Superseded, v.Demanded, v.Found)
+				}
+				judge(t, m, source, false)
+			})
+			t.Run("target after apply", func(t *testing.T) {
+				m := start(t)
+				m.apply(t)
+				cluster.Compact(t, m.target)
+				v := m.verify(t)
+				if all && (v.Method != "compacted" || v.Superseded == 0 || v.Demanded <= v.Found) {
+					t.Errorf("method %s, %d superseded, %d demanded, %d found", v.Method, v.Superseded, v.Demanded, v.Found)
+				}
+				judge(t, m, cluster.Read(t, m.source), true)
+			})
+			t.Run("both after apply", func(t *testing.T) {
+				m := start(t)
+				source := cluster.Read(t, m.source)
+				m.apply(t)
+				cluster.Compact(t, m.target)
+				cluster.Compact(t, m.source)
+				m.verify(t)
+				judge(t, m, source, true)
+
+				// And a record less than compaction leaves is found.
+				target := cluster.Read(t, m.target)
+				last := slices.IndexFunc(target, func(r reader.Record) bool { return isMigrated(r) && r.Value != nil })
+				m.replace(t, m.target, 2, slices.Delete(target, last, last+1))
+				_, err := Verify(testcluster.Context(t), m.run, m.env)
+				refused(t, err, 5)
+			})
+			t.Run("source while interrupted", func(t *testing.T) {
+				m := start(t)
+				m.apply(t)
+				good := cluster.Read(t, m.target)
+				ends := m.ends(t, m.target)
+				source := cluster.Read(t, m.source)
+				cluster.Compact(t, m.source)
+				m.replace(t, m.target, 2, slices.DeleteFunc(good, func(r reader.Record) bool { return r.Offset >= ends[r.Partition]*3/4 }))
+				cluster.AlterConfig(t, m.target, duringCopy)
+				if evidence := m.apply(t); !evidence.Resumed || evidence.Written == 0 {
+					t.Errorf("resumed %t, written %d", evidence.Resumed, evidence.Written)
+				}
+				m.verify(t)
+				// Superseded records that were not copied before are gone for good.
+				model := m.model(t)
+				model.align, model.compacted = nil, true
+				if problems := model.problems(source, cluster.Read(t, m.target), 2); len(problems) > 0 {
+					t.Error("model:", strings.Join(problems, "\n"))
+				}
+			})
+		})
+	}
+}
+
+// Tombstones that the target's cleaner removed are missed only while it cannot
+// have removed them.
+func TestCompactionOfTombstones(t *testing.T) {
+	testcluster.RequireReal(t, "the embedded broker counts the age of a tombstone from its timestamp")
+	cluster := testcluster.Start(t)
+	m := migrationOf(t, cluster, cleanableTopic(t, cluster), func(o *PlanOptions) {
+		o.TargetConfig = map[string]string{"delete.retention.ms": "1"}
+	}).planAndApply(t)
+	tombstone := func(r reader.Record) bool { return isMigrated(r) && r.Value == nil }
+	if !slices.ContainsFunc(cluster.Read(t, m.target), tombstone) {
+		t.Fatal("no tombstone was copied")
+	}
+	cluster.CompactUntil(t, m.target, func(rs []reader.Record) bool { return !slices.ContainsFunc(rs, tombstone) })
+	if v := m.verify(t); v.Method != "compacted" || v.Superseded == 0 {
+		t.Errorf("method %s, %d superseded", v.Method, v.Superseded)
+	}
+	cluster.AlterConfig(t, m.target, map[string]string{"delete.retention.ms": "86400000"})
+	v, err := Verify(testcluster.Context(t), m.run, m.env)
+	refused(t, err, 5)
+	if !slices.ContainsFunc(v.Differences, func(d report.Difference) bool { return d.Kind == "missing" }) {
+		t.Errorf("%+v", v.Differences)
+	}
+}
