@@ -80,6 +80,16 @@ func commandList(stdin io.Reader) []*cli.Command {
 			},
 		},
 		{
+			Name:  "rehearse",
+			Usage: "replay both topics as the job will recover, and say whether it sees the same states",
+			UsageText: "rekey rehearse --bootstrap-server HOST:PORT --run-dir DIR --runtime RELEASE \\\n" +
+				"           --marker FILE|at-end [flags]\n\n" +
+				"example: rekey rehearse --bootstrap-server localhost:9092 --run-dir ./run \\\n" +
+				"           --runtime 0.3 --marker at-end",
+			Flags:  join(connectionFlags(), runDirFlag(), rehearseFlags(), liveFlag(), outputFlags()),
+			Action: runRehearse,
+		},
+		{
 			Name:  "migrate",
 			Usage: "plan, apply and verify in one go, for scripts",
 			UsageText: "rekey migrate --bootstrap-server HOST:PORT --source TOPIC --target TOPIC \\\n" +
@@ -219,6 +229,13 @@ func runDirFlag() []cli.Flag {
 	return []cli.Flag{text("run-dir", "", "`DIR` of one migration's plan and reports")}
 }
 
+func rehearseFlags() []cli.Flag {
+	return []cli.Flag{
+		&cli.StringSliceFlag{Name: "runtime", Usage: "`RELEASE` of Flink Agents that restores the savepoint: " + strings.Join(migrate.RuntimeNames(), ", ") + "; may be repeated", EnvVars: env("runtime")},
+		&cli.StringSliceFlag{Name: "marker", Usage: "`FILE` with a savepoint's recovery markers, or at-end: taken now; may be repeated", EnvVars: env("marker")},
+	}
+}
+
 func liveFlag() []cli.Flag {
 	return []cli.Flag{&cli.BoolFlag{Name: "allow-live-source", Usage: "accept a source that is still written to", EnvVars: env("allow-live-source")}}
 }
@@ -268,6 +285,13 @@ func runPhase(c *cli.Context, phase func(migrate.RunOptions, migrate.Environment
 	return errors.Join(err, show(c, finished(out)))
 }
 
+func runRehearse(c *cli.Context) error {
+	return runPhase(c, func(o migrate.RunOptions, env migrate.Environment) (view, error) {
+		out, err := migrate.Rehearse(c.Context, migrate.RehearseOptions{RunOptions: o, Runtimes: c.StringSlice("runtime"), Markers: c.StringSlice("marker")}, env)
+		return viewOf(out), err
+	})
+}
+
 // finished leaves out the evidence of a phase that did not get to its end.
 func finished(v view) view {
 	switch v := v.(type) {
@@ -276,6 +300,10 @@ func finished(v view) view {
 			return nil
 		}
 	case *report.Verify:
+		if v.FinishedAt.IsZero() {
+			return nil
+		}
+	case *report.Rehearse:
 		if v.FinishedAt.IsZero() {
 			return nil
 		}

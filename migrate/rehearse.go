@@ -276,28 +276,43 @@ func (r *rehearser) conclude() {
 		undefined = max(undefined, one.Undefined)
 		malformed = max(malformed, one.Target.Malformed)
 	}
-	exactWay := fmt.Sprintf("take the exact way with a new target: rekey plan --bootstrap-server %s --source %s --target NEW-TOPIC --run-dir NEW-DIR --align %s --prune-before %s --pruned omit",
-		r.sides.source.addresses(), r.plan.Source.Topic, shellQuote(exact), shellQuote(exact))
+	advice := fmt.Sprintf("take the exact way, with a new target: --align %[1]s --prune-before %[1]s --pruned omit", shellQuote(exact))
 	find := func(n int64, code, title, text, do string) {
 		if n > 0 {
 			e.Findings = append(e.Findings, report.Finding{Severity: report.Warning, Code: code, Title: fmt.Sprintf(title, n), Text: text, Do: do})
 		}
 	}
-	find(confusable, "confusable", "%d states of the new topic could be taken for the job's own",
-		"They lie before the marker, and their business key has states behind it with the same or a lower sequence number. On the old topic the job would not have read them.", exactWay)
-	find(restarted, "sequence-restart", "%d older states have a higher sequence number than the last one of their business key",
-		"A fresh job re-used the topic, or the job went back to an older savepoint. When the job reaches such a sequence number again, it could take the old state for its own.", exactWay)
-	find(malformed, "malformed-keys", "%d records of the new topic have keys that the runtime cannot take apart", "Lookups of releases 0.1 to 0.3 throw while one of them is loaded.",
+	find(confusable, "confusable", "States of the new topic that could be taken for the job's own: %d",
+		"They lie before the marker, and their business key has states behind it with the same or a lower sequence number. On the old topic the job would not have read them.", advice)
+	find(restarted, "sequence-restart", "Older states with a higher sequence number than the last one of their business key: %d",
+		"A fresh job re-used the topic, or the job went back to an older savepoint. When the job reaches such a sequence number again, it could take the old state for its own.", advice)
+	find(malformed, "malformed-keys", "Records of the new topic with keys that the runtime cannot take apart: %d", "Lookups of releases 0.1 to 0.3 throw while one of them is loaded.",
 		"plan again with --on-unparseable quarantine, and with --to escaped for a runtime that splits keys at the underscore")
-	find(undefined, "undefined-order", "%d keys lie on several partitions of the old topic", "Which of their records is the last one depends on the timing of each recovery, on the old topic too.", "")
+	find(undefined, "undefined-order", "Keys that lie on several partitions of the old topic: %d", "Which of their records is the last one depends on the timing of each recovery, on the old topic too.", "")
 	if e.Passed {
 		e.Next = []string{fmt.Sprintf("point the job at %s (kafkaActionStateTopic) and start it from its savepoint", r.plan.Target.Topic)}
 		return
 	}
 	e.Next = []string{fmt.Sprintf("do not start the job on %s from such a savepoint", r.plan.Target.Topic)}
 	if confusable > 0 {
-		e.Next = append(e.Next, exactWay)
+		e.Next = append(e.Next, "take the exact way: copy to another topic what this savepoint needs, and nothing else", r.exactWay(exact))
 	}
+}
+
+// exactWay is the command that plans a copy of what the savepoint with these
+// markers can still need, under the choices of this plan.
+func (r *rehearser) exactWay(markers string) string {
+	defaults := DefaultPlanOptions()
+	line := r.sides.command("plan", "NEW-DIR") + " --source " + shellQuote(r.plan.Source.Topic) + " --target NEW-TOPIC"
+	for _, option := range []struct{ flag, planned, normal string }{
+		{"--from", r.plan.From, defaults.From}, {"--to", r.plan.To, defaults.To}, {"--partitioner", r.plan.Partitioner, defaults.Partitioner},
+		{"--on-unparseable", string(r.plan.OnUnparseable), string(defaults.OnUnparseable)}, {"--isolation-level", r.plan.Isolation, defaults.Isolation},
+	} {
+		if option.planned != option.normal {
+			line += " " + option.flag + " " + shellQuote(option.planned)
+		}
+	}
+	return line + fmt.Sprintf(" --align %[1]s --prune-before %[1]s --pruned omit", shellQuote(markers))
 }
 
 // failure is the error of a rehearsal that did not pass.
@@ -384,25 +399,24 @@ func (s *stage) rehearse(ctx context.Context, r recovery, set markerSet) (report
 			return out, err
 		}
 	}
-	out.Source.Effects = append(out.Source.Effects, s.malformedEffect(r, "old", &out.Source)...)
+	out.Source.Effects = append(out.Source.Effects, malformedEffect(r, &out.Source)...)
 	if !slices.ContainsFunc(out.Target.Effects, report.Effect.Stops) {
-		out.Target.Effects = append(out.Target.Effects, s.malformedEffect(r, "new", &out.Target)...)
+		out.Target.Effects = append(out.Target.Effects, malformedEffect(r, &out.Target)...)
 	}
 	judge(&out)
 	return out, nil
 }
 
-// malformedEffect is what keys that a runtime cannot take apart do to it. The
-// position of the first was noted during the replay.
-func (s *stage) malformedEffect(r recovery, topic string, replay *report.Replay) []report.Effect {
+// malformedEffect is what keys that a runtime cannot take apart do to it.
+func malformedEffect(r recovery, replay *report.Replay) []report.Effect {
 	if replay.Malformed == 0 {
 		return nil
 	}
 	effect := report.Effect{Code: report.EffectMalformed,
-		Text: fmt.Sprintf("%d records of the %s topic have keys that do not split into four fields: runtime %s loads them, and its lookups throw", replay.Malformed, topic, r.runtime)}
+		Text: fmt.Sprintf("the keys of %s do not split into four fields: runtime %s loads them, and its lookups throw", plural(replay.Malformed, "record"), r.runtime)}
 	if r.malformedAborts {
 		effect = report.Effect{Code: report.EffectAbort,
-			Text: fmt.Sprintf("%d records of the %s topic have keys that runtime %s cannot parse: recovery fails at the first one", replay.Malformed, topic, r.runtime)}
+			Text: fmt.Sprintf("the keys of %s are not in the layout of runtime %s: recovery fails at the first one", plural(replay.Malformed, "record"), r.runtime)}
 	}
 	return []report.Effect{effect}
 }
@@ -440,7 +454,7 @@ func judge(out *report.Rehearsal) {
 	out.Passed = true
 	out.Summary = fmt.Sprintf("%s will see the same %s", job, states(out.Same))
 	if out.Older > 0 {
-		out.Summary += fmt.Sprintf(", and %d older that it is past", out.Older)
+		out.Summary += fmt.Sprintf(", and %s that it is past", plural(out.Older, "older one"))
 	}
 	if out.Same == 0 && out.Source.States == 0 {
 		out.Summary += ": the old topic holds none that it needs"

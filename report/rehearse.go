@@ -62,10 +62,9 @@ type Replay struct {
 
 // Effect is what a runtime does beside recovering states.
 type Effect struct {
-	Code      string    `json:"code"` // see the Effect constants
-	Partition *int32    `json:"partition,omitempty"`
-	At        *Position `json:"at,omitempty"` // the first record that causes it
-	Text      string    `json:"text"`
+	Code      string `json:"code"` // see the Effect constants
+	Partition *int32 `json:"partition,omitempty"`
+	Text      string `json:"text"`
 }
 
 // The codes of effects, a closed list.

@@ -17,8 +17,8 @@ func sampleRehearse() *Rehearse {
 		Rehearsals: []Rehearsal{{
 			Runtime: "0.3", Marker: "savepoint.json", Markers: 4, Offsets: []Position{{0, 150_000}, {1, 149_000}}, Passed: true,
 			Summary: "a 0.3 job that restores this savepoint will see the same 2,034 states, and 11,727 older ones that it is past",
-			Source: Replay{Records: 5_120, States: 2_035, Malformed: 4_800, Effects: []Effect{{Code: EffectMalformed, At: &Position{0, 150_002},
-				Text: "4,800 records have keys that do not split into four fields: the job loads them, and its lookups throw"}}},
+			Source: Replay{Records: 5_120, States: 2_035, Malformed: 4_800, Effects: []Effect{{Code: EffectMalformed,
+				Text: "the keys of 4800 records do not split into four fields: runtime 0.3 loads them, and its lookups throw"}}},
 			Target: Replay{Records: 1_204_300, States: 13_761},
 			Same:   2_034, Older: 11_727, Unparseable: 1,
 		}},
