@@ -106,7 +106,7 @@ func (r *reconciler) run(ctx context.Context) error {
 		return err
 	}
 	slices.SortFunc(r.entries, func(a, b entry) int {
-		return cmp.Or(cmp.Compare(a.key, b.key), compareSource(a, b))
+		return cmp.Or(cmp.Compare(a.key, b.key), compareSource(a, b), cmp.Compare(a.target.Partition, b.target.Partition), cmp.Compare(a.target.Offset, b.target.Offset))
 	})
 	for key := range groups(r.entries, func(e entry) uint64 { return e.key }) {
 		for run := range groups(key, func(e entry) uint64 { return uint64(e.source.Partition) }) {
@@ -220,6 +220,9 @@ func (r *reconciler) key(ctx context.Context, key, run []entry) error {
 		e := at[0]
 		source := slices.IndexFunc(at, func(e entry) bool { return !e.onTarget })
 		target := slices.IndexFunc(at, func(e entry) bool { return e.onTarget && e.target.Partition == place })
+		if target < 0 {
+			target = slices.IndexFunc(at, func(e entry) bool { return e.onTarget && !e.misplaced })
+		}
 		if target < 0 {
 			target = slices.IndexFunc(at, func(e entry) bool { return e.onTarget })
 		}
