@@ -107,7 +107,7 @@ func (a *applier) run(ctx context.Context) error {
 // before the first write.
 func (a *applier) openTarget(ctx context.Context) error {
 	p, c := a.plan, a.sides.target
-	known, err := a.knownTarget()
+	known, err := a.dir.knownTarget()
 	if err != nil {
 		return err
 	}
@@ -177,12 +177,12 @@ func (p *plan) extremes() extremes {
 
 // knownTarget is the topic id that an earlier apply of this run directory wrote
 // to, or "".
-func (a *applier) knownTarget() (string, error) {
-	exists, err := a.dir.has(applyFileName)
+func (d runDir) knownTarget() (string, error) {
+	exists, err := d.has(applyFileName)
 	if err != nil || !exists {
 		return "", err
 	}
-	earlier, err := a.dir.readApply()
+	earlier, err := d.readApply()
 	if err != nil {
 		return "", &Failure{Kind: ErrChanged, What: "cannot read the evidence of the apply before", Cause: err,
 			Do: "if the file is damaged, delete it: apply finds out from the target where to go on"}
@@ -449,8 +449,9 @@ func (a *applier) copyCapture(ctx context.Context, c *capture) error {
 				return nil
 			}
 			a.written.Add(1)
-			a.bytes.Add(int64(r.Size()))
-			return a.writer.Write(ctx, d.Partition, out.record(r, d.Key))
+			record := out.record(r, &d)
+			a.bytes.Add(int64(record.Size()))
+			return a.writer.Write(ctx, d.Partition, record)
 		})
 		return err
 	})
@@ -476,13 +477,13 @@ type copyOut struct {
 	provenance []byte
 }
 
-// record is the target record of r under a new key: the same bytes, and the
-// provenance header behind the source's own headers.
-func (c *copyOut) record(r *rewrite.Record, key []byte) *rewrite.Record {
+// record is the target record of r by a decision: the provenance header stands
+// behind the source's own headers.
+func (c *copyOut) record(r *rewrite.Record, d *rewrite.Decision) *rewrite.Record {
 	c.provenance = rewrite.AppendProvenance(c.provenance[:0], r.Partition, r.Offset)
 	c.headers = append(c.headers[:0], r.Headers...)
 	c.headers = append(c.headers, rewrite.Header{Key: provenanceName, Value: c.provenance})
-	c.out = rewrite.Record{Timestamp: r.Timestamp, Key: key, Value: r.Value, Headers: c.headers}
+	c.out = rewrite.Record{Timestamp: r.Timestamp, Key: d.Key, Value: d.Value(r), Headers: c.headers}
 	return &c.out
 }
 

@@ -183,7 +183,7 @@ func (d *differences) sorted() []report.Difference {
 func (c *comparison) sourceLedger(ctx context.Context, limit *ledger) (*ledger, error) {
 	l := newLedger(c.plan.Source.Partitions, c.plan.Target.Partitions)
 	err := c.eachDemanded(ctx, limit, func(r *rewrite.Record, d rewrite.Decision) error {
-		l.pair(r.Partition, d.Partition).add(r.Offset, c.hasher.of(d.Key, r.Value, r.Headers, r.Timestamp))
+		l.pair(r.Partition, d.Partition).add(r.Offset, c.hasher.of(d.Key, d.Value(r), r.Headers, r.Timestamp))
 		return nil
 	})
 	return l, err
@@ -360,7 +360,7 @@ func (t *targetPartitionScan) record(r *rewrite.Record) {
 func (t *targetPartitionScan) checkKey(r *rewrite.Record, source *report.Position) {
 	to := t.demand.rules.To
 	if err := to.Parse(&t.key, r.Key); err != nil {
-		if t.demand.rules.OnUnparseable != rewrite.PolicyCopy {
+		if !t.demand.rules.Copies(r.Key) {
 			t.offence("key", r, source, err.Error())
 		}
 		return

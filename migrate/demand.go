@@ -40,12 +40,13 @@ func (d demand) each(ctx context.Context, span Span, from int64, fn func(*rewrit
 	stats, err := d.source.Read(ctx, Span{span.Partition, position, span.To}, func(records []rewrite.Record) error {
 		for i := range records {
 			record := &records[i]
-			isLast := false
+			lastOfKey := record.Offset
 			if d.rules.NeedsLast() {
-				offset := last.get(d.prints.of(record.Key))
-				isLast = offset == nil || *offset == record.Offset
+				if offset := last.get(d.prints.of(record.Key)); offset != nil {
+					lastOfKey = *offset
+				}
 			}
-			decision, err := decider.Decide(record, isLast)
+			decision, err := decider.Decide(record, lastOfKey)
 			if err != nil {
 				return err
 			}

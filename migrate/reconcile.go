@@ -152,7 +152,7 @@ func (r *reconciler) keep(e entry) {
 
 func (r *reconciler) collectSource(ctx context.Context) error {
 	return r.eachDemanded(ctx, r.limit, func(record *rewrite.Record, d rewrite.Decision) error {
-		c := r.hasher.of(d.Key, record.Value, record.Headers, record.Timestamp)
+		c := r.hasher.of(d.Key, d.Value(record), record.Headers, record.Timestamp)
 		if r.wanted(d.Partition, c.key) {
 			r.keep(entry{contents: c, source: report.Position{Partition: record.Partition, Offset: record.Offset},
 				target: report.Position{Partition: d.Partition, Offset: -1}})
@@ -194,11 +194,12 @@ func (r *reconciler) collectTarget(ctx context.Context) error {
 // can be in, by the rules that the plan has for keys of its kind.
 func (r *reconciler) belongs(record *rewrite.Record, source int32, key *keycodec.Key) bool {
 	rules := r.demand.rules
-	if rules.OnUnparseable == rewrite.PolicyCopy && record.Partition == rewrite.CopiedPartition(source, rules) {
+	copied := rules.Copies(record.Key)
+	if copied && record.Partition == rewrite.CopiedPartition(source, rules) {
 		return true // whether it was copied as it is, only the source can tell
 	}
 	if err := rules.To.Parse(key, record.Key); err != nil {
-		return rules.OnUnparseable != rewrite.PolicyCopy // reported by the scan
+		return !copied // reported by the scan
 	}
 	return record.Partition == rules.Partitioner.Partition(rules.To, record.Key, key, source, rules.TargetPartitions)
 }
@@ -336,9 +337,7 @@ func (r *reconciler) settlePartition(ctx context.Context, span Span, unmatched [
 			byKey[e.key] = append(byKey[e.key], i)
 		}
 	}
-	rules := r.demand.rules
-	rules.History = rewrite.HistoryAll // an omitted record supersedes, too
-	decider := rewrite.NewDecider(rules)
+	decider := rewrite.NewDecider(r.demand.rules.WholeHistory()) // an omitted record supersedes, too
 	next := 0
 	_, err := r.demand.source.Read(ctx, span, func(records []rewrite.Record) error {
 		for i := range records {
@@ -349,7 +348,7 @@ func (r *reconciler) settlePartition(ctx context.Context, span Span, unmatched [
 			for j := next; j < len(unmatched) && unmatched[j].source.Offset == record.Offset; j++ {
 				unmatched[j].occupied = true
 			}
-			d, err := decider.Decide(record, true)
+			d, err := decider.Decide(record, record.Offset)
 			if err != nil {
 				return err
 			}

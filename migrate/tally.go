@@ -93,12 +93,14 @@ func (t *tally) add(r *rewrite.Record, d rewrite.Decision) {
 		t.counts.Copied++
 	case rewrite.Omit:
 		t.counts.Omitted++
+	case rewrite.Drop:
+		t.counts.Dropped++
 	case rewrite.Quarantine:
 		t.counts.Quarantined++
 	case rewrite.Refuse:
 		t.counts.Undecided++
 	}
-	if d.AlreadyMigrated {
+	if d.Reason == rewrite.AlreadyMigrated {
 		if t.migrated == 0 {
 			t.migratedAt = at
 		}

@@ -71,7 +71,7 @@ func (v *verifier) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	known, err := (&applier{dir: v.dir}).knownTarget()
+	known, err := v.dir.knownTarget()
 	if err != nil {
 		return err
 	}

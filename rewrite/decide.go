@@ -10,15 +10,16 @@ import (
 // Action is what happens to a source record.
 type Action uint8
 
-// The actions. Write and Tombstone put a record on the target; the others do
-// not.
+// The actions. Write, Tombstone and Copy put a record on the target; the others
+// do not.
 const (
 	Write      Action = iota // under the new key, value unchanged
-	Tombstone                // under the new key, null value as on the source
-	Copy                     // under the old key, byte for byte: it cannot be parsed and the policy says copy
-	Omit                     // a later record of the key replaces it (history latest)
+	Tombstone                // under the new key with a null value: as on the source, or because the key is pruned
+	Copy                     // under the old key, byte for byte: it cannot be parsed and policy or repair say copy
+	Omit                     // superseded, pruned or beaten in a collision
+	Drop                     // a repair says that nobody needs it
 	Quarantine               // kept aside in full, not copied
-	Refuse                   // the plan says no; Reason or AlreadyMigrated says why
+	Refuse                   // the plan says no
 )
 
 // OnTarget says whether the record is written to the target topic.
@@ -34,12 +35,38 @@ func (a Action) String() string {
 		return "copy"
 	case Omit:
 		return "omit"
+	case Drop:
+		return "drop"
 	case Quarantine:
 		return "quarantine"
 	case Refuse:
 		return "refuse"
 	}
 	return fmt.Sprintf("action %d", uint8(a))
+}
+
+// Reason says why a record is not simply rewritten.
+type Reason uint8
+
+// The reasons, a closed list.
+const (
+	Plain           Reason = iota // rewritten: the key parses and has a value
+	NullValue                     // the record is a tombstone on the source
+	Superseded                    // a later record of the key replaces it (history latest)
+	Pruned                        // a given rule forgets its business key up to its sequence number
+	PrunedBefore                  // the key's last record lies before the marker of the oldest checkpoint to keep
+	LostCollision                 // another source key has the same target key, and is later
+	Repaired                      // the key cannot be parsed and a repair says what to do
+	Unparseable                   // the key cannot be parsed and the policy says what to do
+	AlreadyMigrated               // it carries a provenance header: the source is the target of a migration
+)
+
+func (r Reason) String() string {
+	words := [...]string{"plain", "null-value", "superseded", "pruned", "pruned-before", "lost-collision", "repaired", "unparseable", "already-migrated"}
+	if int(r) < len(words) {
+		return words[r]
+	}
+	return fmt.Sprintf("reason %d", uint8(r))
 }
 
 // Policy says what to do with records whose key cannot be parsed.
@@ -61,14 +88,56 @@ const (
 	HistoryLatest History = "latest" // only the last one of each key
 )
 
+// PrunedAs says what is left of a pruned key.
+type PrunedAs string
+
+// The values of --pruned.
+const (
+	PrunedTombstone PrunedAs = "tombstone" // a tombstone in the place of its last record
+	PrunedOmit      PrunedAs = "omit"      // nothing
+)
+
+// Repair is a person's decision on one key that cannot be parsed.
+type Repair struct {
+	Action RepairAction
+	Key    keycodec.Key // what a rewritten key means; only read
+}
+
+// RepairAction is what a repair does.
+type RepairAction string
+
+// The actions of a repair.
+const (
+	RepairRewrite RepairAction = "rewrite" // as if the key had parsed as Repair.Key
+	RepairDrop    RepairAction = "drop"    // nothing of the key goes to the target
+	RepairCopy    RepairAction = "copy"    // under the old key, byte for byte
+)
+
 // Rules are the choices that decisions rest on. They are the same for every
-// record of a migration and are sealed in its plan.
+// record of a migration and are sealed in its plan. Deciders only read them.
 type Rules struct {
 	From, To         keycodec.Format
 	Partitioner      keycodec.Partitioner
 	TargetPartitions int32 // at least 1
 	OnUnparseable    Policy
 	History          History
+
+	// Repairs are by the source key, and take precedence over OnUnparseable.
+	// The null key names no state, so all that can be decided is to drop it.
+	Repairs      map[string]*Repair
+	DropNullKeys bool
+
+	// Prunes forget: the business key's entries up to and including the
+	// sequence number. The business key is compared byte for byte.
+	Prunes map[string]int64
+	// PruneBefore holds an offset for each source partition: a key whose last
+	// record lies before it is forgotten. Nil for no such rule.
+	PruneBefore []int64
+	Pruned      PrunedAs // "" is PrunedTombstone
+
+	// Losers are the source keys that give way to another source key with the
+	// same target key.
+	Losers map[string]bool
 }
 
 // Validate reports the first choice that is missing or not from its list.
@@ -93,23 +162,79 @@ func (r Rules) Validate() error {
 	default:
 		return fmt.Errorf("unknown history %q; known: all, latest", r.History)
 	}
+	switch r.Pruned {
+	case "", PrunedTombstone, PrunedOmit:
+	default:
+		return fmt.Errorf("unknown form %q of pruned keys; known: tombstone, omit", r.Pruned)
+	}
 	return nil
 }
 
 // NeedsLast says whether Decide must be told which record of a key is its
 // last: then a source partition has to be read twice.
-func (r Rules) NeedsLast() bool { return r.History == HistoryLatest }
+func (r Rules) NeedsLast() bool {
+	return r.History == HistoryLatest || r.Prunes != nil || r.PruneBefore != nil
+}
+
+// WholeHistory are the same rules without those that leave out records of a key
+// because of others: under them, every record that has a place on the target
+// goes there.
+func (r Rules) WholeHistory() Rules {
+	r.History, r.Prunes, r.PruneBefore = HistoryAll, nil, nil
+	return r
+}
+
+// Copies says whether a key that cannot be parsed is carried over as it is.
+func (r Rules) Copies(key []byte) bool {
+	if repair := r.repair(key); repair != nil {
+		return repair.Action == RepairCopy
+	}
+	return r.OnUnparseable == PolicyCopy && key != nil
+}
+
+var dropNullKey = &Repair{Action: RepairDrop}
+
+// repair is the decision on a key that cannot be parsed, or nil.
+func (r *Rules) repair(key []byte) *Repair {
+	if key == nil {
+		if r.DropNullKeys {
+			return dropNullKey
+		}
+		return nil
+	}
+	return r.Repairs[string(key)]
+}
+
+// pruned says which rule forgets a record's key, or Plain. The key's last
+// record has the offset last.
+func (r *Rules) pruned(key *keycodec.Key, partition int32, last int64) Reason {
+	if upTo, given := r.Prunes[string(key.BusinessKey)]; given && key.Sequence <= upTo {
+		return Pruned
+	}
+	if r.PruneBefore != nil && last < r.PruneBefore[partition] {
+		return PrunedBefore
+	}
+	return Plain
+}
 
 // Decision is what becomes of one record.
 type Decision struct {
 	Action    Action
 	Key       []byte               // on the target; valid until the next Decide of the same Decider
 	Partition int32                // on the target
-	Parsed    *keycodec.Key        // the parsed source key, nil if it cannot be parsed; valid as Key is
+	Parsed    *keycodec.Key        // what the source key says, by itself or by its repair, or nil; valid as Key is
 	Problem   *keycodec.ParseError // why the source key cannot be parsed, or nil
-	// AlreadyMigrated is set on a record that carries a provenance header:
-	// the source is itself the target of a migration.
-	AlreadyMigrated bool
+	Reason    Reason               // why the record is not simply rewritten
+	Last      bool                 // the last record of a key with Parsed; only where Rules.NeedsLast
+}
+
+// Value is what the target's record holds: the source record's value, or null
+// for a tombstone.
+func (d *Decision) Value(r *Record) []byte {
+	if d.Action == Tombstone {
+		return nil
+	}
+	return r.Value
 }
 
 // Decider applies Rules to records. It holds scratch space, so each goroutine
@@ -123,66 +248,101 @@ type Decider struct {
 // NewDecider returns a Decider for rules, which must be valid.
 func NewDecider(rules Rules) *Decider { return &Decider{rules: rules} }
 
-// Decide says what becomes of a record, by the first line that applies:
+// Decide says what becomes of a record, by the first line that applies. A key
+// with a repair that says rewrite counts as one that parses:
 //
 //	record                                           decision
 //	carries a provenance header                      Refuse, AlreadyMigrated
-//	key cannot be parsed, policy fail                Refuse, Problem
-//	key cannot be parsed, policy quarantine          Quarantine, Problem
-//	key cannot be parsed, policy copy, null key      Quarantine, Problem: a compacted topic takes no null key
-//	key cannot be parsed, policy copy                Copy, Problem
-//	key parses, not its last record, history latest  Omit
-//	key parses, null value                           Tombstone
-//	key parses                                       Write
+//	key cannot be parsed, repair says drop           Drop, Repaired
+//	key cannot be parsed, lost a collision           Omit, LostCollision
+//	key cannot be parsed, repair says copy           Copy, Repaired
+//	key cannot be parsed, policy fail                Refuse, Unparseable
+//	key cannot be parsed, policy quarantine          Quarantine, Unparseable
+//	key cannot be parsed, policy copy, null key      Quarantine, Unparseable: a compacted topic takes no null key
+//	key cannot be parsed, policy copy                Copy, Unparseable
+//	key parses, lost a collision                     Omit, LostCollision
+//	key parses, pruned, pruned keys are omitted      Omit, Pruned or PrunedBefore
+//	key parses, pruned, not its last record          Omit, Pruned or PrunedBefore
+//	key parses, pruned                               Tombstone, Pruned or PrunedBefore
+//	key parses, not its last record, history latest  Omit, Superseded
+//	key parses, null value                           Tombstone, NullValue
+//	key parses by its repair                         Write, Repaired
+//	key parses                                       Write, Plain
 //
-// The argument last says whether this is the last record of its state key in
-// its source partition; it is looked at only where Rules.NeedsLast. The error
-// is for a key that parses but that the target's format cannot express.
-func (d *Decider) Decide(r *Record, last bool) (Decision, error) {
+// The argument last is the offset of the last record of this state key in its
+// source partition; it is looked at only where Rules.NeedsLast. The error is
+// for a key that parses but that the target's format cannot express.
+func (d *Decider) Decide(r *Record, last int64) (Decision, error) {
 	if _, found := FindProvenance(r.Headers); found {
-		return Decision{Action: Refuse, AlreadyMigrated: true}, nil
+		return Decision{Action: Refuse, Reason: AlreadyMigrated}, nil
 	}
+	decision := Decision{Parsed: &d.key, Last: d.rules.NeedsLast() && r.Offset == last}
 	if err := d.rules.From.Parse(&d.key, r.Key); err != nil {
-		return d.unparseable(r, err)
+		problem, ok := errors.AsType[*keycodec.ParseError](err)
+		if !ok {
+			return Decision{}, fmt.Errorf("parse the key of partition %d, offset %d: %w", r.Partition, r.Offset, err)
+		}
+		repair := d.rules.repair(r.Key)
+		if repair == nil || repair.Action != RepairRewrite {
+			return d.unparseable(r, repair, problem), nil
+		}
+		decision.Problem, decision.Parsed = problem, &repair.Key
 	}
-	decision := Decision{Action: Write, Parsed: &d.key}
-	switch {
-	case d.rules.History == HistoryLatest && !last:
-		decision.Action = Omit
+	if decision.Action, decision.Reason = d.act(r, &decision, last); !decision.Action.OnTarget() {
 		return decision, nil
-	case r.Value == nil:
-		decision.Action = Tombstone
 	}
-	key, err := d.rules.To.Append(d.buf[:0], &d.key)
+	key, err := d.rules.To.Append(d.buf[:0], decision.Parsed)
 	if err != nil {
 		return Decision{}, fmt.Errorf("encode the key of partition %d, offset %d as %s: %w", r.Partition, r.Offset, d.rules.To.Name(), err)
 	}
 	d.buf = key
 	decision.Key = key
-	decision.Partition = d.rules.Partitioner.Partition(d.rules.To, key, &d.key, r.Partition, d.rules.TargetPartitions)
+	decision.Partition = d.rules.Partitioner.Partition(d.rules.To, key, decision.Parsed, r.Partition, d.rules.TargetPartitions)
 	return decision, nil
 }
 
-// unparseable applies the policy to a record whose key cannot be parsed.
-func (d *Decider) unparseable(r *Record, err error) (Decision, error) {
-	problem, ok := errors.AsType[*keycodec.ParseError](err)
-	if !ok {
-		return Decision{}, fmt.Errorf("parse the key of partition %d, offset %d: %w", r.Partition, r.Offset, err)
+// act decides on a record whose key parses or was repaired.
+func (d *Decider) act(r *Record, decision *Decision, last int64) (Action, Reason) {
+	if len(d.rules.Losers) > 0 && d.rules.Losers[string(r.Key)] {
+		return Omit, LostCollision
 	}
-	decision := Decision{Action: Refuse, Problem: problem}
-	switch d.rules.OnUnparseable {
-	case PolicyQuarantine:
-		decision.Action = Quarantine
-	case PolicyCopy:
-		if r.Key == nil {
-			decision.Action = Quarantine
-			break
+	if by := d.rules.pruned(decision.Parsed, r.Partition, last); by != Plain {
+		if d.rules.Pruned == PrunedOmit || r.Offset != last {
+			return Omit, by
 		}
+		return Tombstone, by
+	}
+	switch {
+	case d.rules.History == HistoryLatest && r.Offset != last:
+		return Omit, Superseded
+	case r.Value == nil:
+		return Tombstone, NullValue
+	case decision.Problem != nil:
+		return Write, Repaired
+	}
+	return Write, Plain
+}
+
+// unparseable applies the repair, or else the policy, to a record whose key
+// cannot be parsed.
+func (d *Decider) unparseable(r *Record, repair *Repair, problem *keycodec.ParseError) Decision {
+	decision := Decision{Action: Refuse, Reason: Unparseable, Problem: problem}
+	switch {
+	case repair != nil && repair.Action == RepairDrop:
+		decision.Action, decision.Reason = Drop, Repaired
+	case d.rules.Losers[string(r.Key)]:
+		decision.Action, decision.Reason = Omit, LostCollision
+	case d.rules.Copies(r.Key):
 		decision.Action = Copy
 		decision.Key = r.Key
 		decision.Partition = CopiedPartition(r.Partition, d.rules)
+		if repair != nil {
+			decision.Reason = Repaired
+		}
+	case d.rules.OnUnparseable != PolicyFail:
+		decision.Action = Quarantine
 	}
-	return decision, nil
+	return decision
 }
 
 // CopiedPartition places the records of a source partition whose key is copied

@@ -101,12 +101,12 @@ func TestDecideTable(t *testing.T) {
 						r := rules(t, keycodec.Escaped, policy, history)
 						decider := NewDecider(r)
 						record := &Record{Partition: 7, Offset: 11, Timestamp: -1, Key: row.key, Value: row.value, Headers: row.headers}
-						got, err := decider.Decide(record, last)
+						got, err := decider.Decide(record, lastOffset(record, last))
 						if err != nil {
 							t.Fatal(err)
 						}
-						if got.Action != row.want || got.AlreadyMigrated != row.migrate {
-							t.Fatalf("got %v, already migrated %t; want %v, %t", got.Action, got.AlreadyMigrated, row.want, row.migrate)
+						if got.Action != row.want || got.Reason == AlreadyMigrated != row.migrate {
+							t.Fatalf("got %v, already migrated %t; want %v, %t", got.Action, got.Reason == AlreadyMigrated, row.want, row.migrate)
 						}
 						checkProblem(t, got, row.reason)
 						if parses := row.reason == "" && !row.migrate; parses != (got.Parsed != nil) {
@@ -138,6 +138,14 @@ func TestDecideTable(t *testing.T) {
 	}
 }
 
+// lastOffset is the offset of the last record of r's key: its own, or a later one.
+func lastOffset(r *Record, last bool) int64 {
+	if last {
+		return r.Offset
+	}
+	return r.Offset + 5
+}
+
 func checkProblem(t *testing.T, got Decision, want keycodec.Reason) {
 	t.Helper()
 	switch {
@@ -150,15 +158,16 @@ func checkProblem(t *testing.T, got Decision, want keycodec.Reason) {
 	}
 }
 
-// The argument last is for history latest alone, and unparseable keys are never
-// omitted: what cannot be read cannot be known to be superseded.
+// Without prune rules the argument last is for history latest alone, and
+// unparseable keys are never omitted: what cannot be read cannot be known to be
+// superseded.
 func TestDecideNeedsLast(t *testing.T) {
 	for _, history := range []History{HistoryAll, HistoryLatest} {
 		r := rules(t, keycodec.Escaped, PolicyCopy, history)
 		if want := history == HistoryLatest; r.NeedsLast() != want {
 			t.Errorf("history %s: NeedsLast is %t", history, r.NeedsLast())
 		}
-		decision, err := NewDecider(r).Decide(&Record{Key: []byte(badKey)}, false)
+		decision, err := NewDecider(r).Decide(&Record{Key: []byte(badKey)}, 1)
 		if err != nil || decision.Action != Copy {
 			t.Errorf("history %s: an earlier record of a bad key: %v, %v; want copy", history, decision.Action, err)
 		}
@@ -177,7 +186,7 @@ func TestDeciderForgets(t *testing.T) {
 		bad:   "nothing",
 	}
 	for _, r := range []*Record{long, short, bad, long, bad, short, short, long} {
-		decision, err := decider.Decide(r, true)
+		decision, err := decider.Decide(r, r.Offset)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -200,7 +209,7 @@ func TestDecideDoesNotAllocate(t *testing.T) {
 		decider := NewDecider(rules(t, to, PolicyFail, HistoryAll))
 		record := &Record{Key: []byte(goodKey), Value: []byte("v"), Headers: []Header{{Key: []byte("trace")}}}
 		got := testing.AllocsPerRun(100, func() {
-			if _, err := decider.Decide(record, true); err != nil {
+			if _, err := decider.Decide(record, record.Offset); err != nil {
 				t.Fatal(err)
 			}
 		})
@@ -224,13 +233,13 @@ func TestDecideReportsWhatItCannotExpress(t *testing.T) {
 	broken := errors.New("cannot be expressed")
 	r := rules(t, keycodec.Escaped, PolicyCopy, HistoryAll)
 	r.To = failing{keycodec.Escaped, broken}
-	_, err := NewDecider(r).Decide(&Record{Partition: 3, Offset: 99, Key: []byte(goodKey)}, true)
+	_, err := NewDecider(r).Decide(&Record{Partition: 3, Offset: 99, Key: []byte(goodKey)}, 99)
 	if !errors.Is(err, broken) || !strings.Contains(err.Error(), "partition 3, offset 99") {
 		t.Errorf("got %v; want the cause and where", err)
 	}
 	r = rules(t, keycodec.Escaped, PolicyCopy, HistoryAll)
 	r.From = failing{keycodec.Legacy, broken}
-	_, err = NewDecider(r).Decide(&Record{Partition: 3, Offset: 99, Key: []byte(goodKey)}, true)
+	_, err = NewDecider(r).Decide(&Record{Partition: 3, Offset: 99, Key: []byte(goodKey)}, 99)
 	if !errors.Is(err, broken) || !strings.Contains(err.Error(), "partition 3, offset 99") {
 		t.Errorf("got %v; want the cause and where", err)
 	}
@@ -252,6 +261,7 @@ func TestRulesValidate(t *testing.T) {
 		{"wrong policy", func(r *Rules) { r.OnUnparseable = "Fail" }, `policy "Fail"`},
 		{"no history", func(r *Rules) { r.History = "" }, `history ""`},
 		{"wrong history", func(r *Rules) { r.History = "last" }, `history "last"`},
+		{"wrong form of pruned keys", func(r *Rules) { r.Pruned = "drop" }, `form "drop"`},
 	} {
 		r := good
 		c.change(&r)
@@ -263,7 +273,7 @@ func TestRulesValidate(t *testing.T) {
 
 // The words of the actions appear in reports.
 func TestActionWords(t *testing.T) {
-	want := map[Action]string{Write: "rewrite", Tombstone: "tombstone", Copy: "copy", Omit: "omit", Quarantine: "quarantine", Refuse: "refuse", Refuse + 1: "action 6"}
+	want := map[Action]string{Write: "rewrite", Tombstone: "tombstone", Copy: "copy", Omit: "omit", Drop: "drop", Quarantine: "quarantine", Refuse: "refuse", Refuse + 1: "action 7"}
 	for action, word := range want {
 		if action.String() != word {
 			t.Errorf("action %d is %q, want %q", action, action.String(), word)
@@ -289,7 +299,7 @@ func TestRecordSize(t *testing.T) {
 func TestCopiedPartition(t *testing.T) {
 	r := rules(t, keycodec.Escaped, PolicyCopy, HistoryAll)
 	for source := range int32(12) {
-		decision, err := NewDecider(r).Decide(&Record{Partition: source, Key: []byte("x")}, true)
+		decision, err := NewDecider(r).Decide(&Record{Partition: source, Key: []byte("x")}, 0)
 		if err != nil || decision.Partition != source%5 || !bytes.Equal(decision.Key, []byte("x")) {
 			t.Errorf("source partition %d: %+v, %v", source, decision, err)
 		}
