@@ -2,9 +2,13 @@ package migrate
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -13,7 +17,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"rekey/fixtures/reader"
 	"rekey/fixtures/seed"
+	"rekey/fixtures/testcluster"
 	"rekey/keycodec"
 	"rekey/report"
 	"rekey/rewrite"
@@ -91,9 +97,23 @@ type past struct {
 
 func pastUUID(text string) string { return keycodec.NameUUID([]byte(text)).String() }
 
-// randomPast lets a job run: inputs with several actions each, states written
-// again, deleted and created anew, sometimes a fresh start on the same topic.
+// randomPast is a job that ran, and what the log cleaner and retention have left
+// of its topic.
 func randomPast(r *rand.Rand) past {
+	p := randomRun(r)
+	clean(r, p.source)
+	for partition := range p.source.ranges {
+		if l := &p.source.ranges[partition]; r.IntN(3) == 0 {
+			l.start = r.Int64N(l.end + 1)
+			p.source.records[partition] = slices.DeleteFunc(p.source.records[partition], func(x pastRecord) bool { return x.Offset < l.start })
+		}
+	}
+	return p
+}
+
+// randomRun lets a job run: inputs with several actions each, states written
+// again, deleted and created anew, sometimes a fresh start on the same topic.
+func randomRun(r *rand.Rand) past {
 	p := past{partitions: 1 + r.Int32N(8)}
 	p.source = newPastLog(p.partitions)
 	names := []string{"a", "a_1", "user_123", "user_124", "50%", "%5F", "é_ß", "_", "x", "tenant_7_3"}[:1+r.IntN(10)]
@@ -139,13 +159,6 @@ func randomPast(r *rand.Rand) past {
 		}
 	}
 	p.moments = append(p.moments, endsOf(p.source.ranges))
-	clean(r, p.source)
-	for partition := range p.source.ranges {
-		if l := &p.source.ranges[partition]; r.IntN(3) == 0 {
-			l.start = r.Int64N(l.end + 1)
-			p.source.records[partition] = slices.DeleteFunc(p.source.records[partition], func(x pastRecord) bool { return x.Offset < l.start })
-		}
-	}
 	return p
 }
 
@@ -321,6 +334,12 @@ func modelRehearsal(runtime string, m marker, source, target *pastLog) (want rep
 	return want, refused
 }
 
+// onlyCounts leaves of a rehearsal what the model says.
+var onlyCounts = cmp.Options{
+	cmpopts.IgnoreFields(report.Rehearsal{}, "Runtime", "Marker", "Markers", "Offsets", "Passed", "Summary", "Examples", "Restarted"),
+	cmpopts.IgnoreFields(report.Replay{}, "Records", "Malformed", "Effects"),
+}
+
 func stageOf(r *rand.Rand, p past, target *pastLog) *stage {
 	rules, err := DefaultPlanOptions().rules(p.partitions)
 	if err != nil {
@@ -353,9 +372,7 @@ func (p past) check(t *testing.T, r *rand.Rand, target *pastLog, m marker) repor
 		if n := got.Lost + got.Different + got.Confusable; (n > 0) != (len(got.Examples) > 0) || int64(len(got.Examples)) > n {
 			t.Errorf("runtime %s: %d examples of %d", runtime, len(got.Examples), n)
 		}
-		diff := cmp.Diff(want, got, cmpopts.IgnoreFields(report.Rehearsal{}, "Runtime", "Marker", "Markers", "Offsets", "Passed", "Summary", "Examples", "Restarted"),
-			cmpopts.IgnoreFields(report.Replay{}, "Records", "Malformed", "Effects"))
-		if diff != "" {
+		if diff := cmp.Diff(want, got, onlyCounts); diff != "" {
 			t.Errorf("runtime %s, marker %v (-want +got):\n%s", runtime, m, diff)
 		}
 		if runtime == "0.3" {
@@ -578,4 +595,136 @@ func TestSubtaskMarkers(t *testing.T) {
 	if diff := cmp.Diff(one, several); diff != "" {
 		t.Error(diff)
 	}
+}
+
+// TestRehearseOnBroker plays some histories through a real log: the bulk is
+// copied while the job runs, the rest after it stopped, and half of the topics
+// are compacted. The markers are those of checkpoints before, between and after
+// the two captures.
+func TestRehearseOnBroker(t *testing.T) {
+	c := testcluster.Start(t)
+	histories := uint64(6)
+	if c.Real() {
+		histories = 20
+	}
+	for n := range histories {
+		r := rand.New(rand.NewPCG(n, 11))
+		run := randomRun(r)
+		topic := c.CreateTopic(t, "source", run.partitions, map[string]string{"cleanup.policy": "compact"})
+		m := migrationOf(t, c, topic, func(o *PlanOptions) {
+			if n%3 == 0 {
+				o.History = rewrite.HistoryLatest
+			}
+		})
+		meanings := map[report.Position]*pastKey{}
+		var markers []string
+		done := make([]int64, run.partitions)
+		halfway := len(run.moments) / 2
+		for i, moment := range run.moments {
+			produceRun(t, m, run, done, moment, meanings)
+			done = moment
+			if i == halfway {
+				if n%2 == 0 {
+					c.Compact(t, topic)
+				}
+				m.run.AllowLiveSource = true
+				m.planAndApply(t)
+			}
+			markers = append(markers, writeMarker(t, m.ends(t, topic)))
+		}
+		m.options.Extend = true
+		m.run.AllowLiveSource = false
+		m.planAndApply(t)
+		m.verify(t)
+		if n%4 < 2 && c.Real() { // the embedded broker compacts the source as well, and moves its log start
+			c.Compact(t, m.target)
+		}
+		evidence, err := Rehearse(testcluster.Context(t), RehearseOptions{RunOptions: m.run, Runtimes: RuntimeNames(), Markers: append(markers, MarkerAtEnd)}, m.env)
+		if err != nil && !errors.Is(err, ErrDifferent) {
+			t.Fatal(err)
+		}
+		if want := len(RuntimeNames()) * (len(markers) + 1); len(evidence.Rehearsals) != want {
+			t.Fatalf("%d rehearsals, want %d", len(evidence.Rehearsals), want)
+		}
+		source, target := readPast(t, c, topic, meanings), readPast(t, c, m.target, meanings)
+		for _, got := range evidence.Rehearsals {
+			offsets := marker{}
+			for _, at := range got.Offsets {
+				offsets[at.Partition] = at.Offset
+			}
+			want, refused := modelRehearsal(got.Runtime, offsets, source, target)
+			if diff := cmp.Diff(want, got, onlyCounts); diff != "" {
+				t.Errorf("history %d, runtime %s, marker %v (-want +got):\n%s", n, got.Runtime, offsets, diff)
+			}
+			if !refused && got.Lost+got.Different > 0 {
+				t.Errorf("history %d, runtime %s, marker %v: %s", n, got.Runtime, offsets, got.Summary)
+			}
+		}
+	}
+}
+
+// produceRun writes what a run wrote between two moments, and notes what it
+// means at which position.
+func produceRun(t *testing.T, m *migration, run past, from, to []int64, meanings map[report.Position]*pastKey) {
+	t.Helper()
+	for partition, records := range run.source.records {
+		var batch seed.Batch
+		var means []*pastKey
+		for _, x := range records {
+			if x.Offset >= from[partition] && x.Offset < to[partition] {
+				batch.Records = append(batch.Records, seed.Record{Key: x.Key, Value: x.Value, Timestamp: time.Now().UnixMilli()})
+				means = append(means, x.means)
+			}
+		}
+		if len(means) == 0 {
+			continue
+		}
+		first, err := seed.ProduceBatch(testcluster.Context(t), m.client, m.source, int32(partition), batch)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range means {
+			meanings[report.Position{Partition: int32(partition), Offset: first + int64(i)}] = means[i]
+		}
+	}
+}
+
+func writeMarker(t *testing.T, ends []int64) string {
+	t.Helper()
+	content, err := json.Marshal(map[string]any{"offsets": markerAt(ends)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "marker.json")
+	if err := os.WriteFile(file, content, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+// readPast reads a topic. A record of the target means what the source record
+// that it came from meant when it was written.
+func readPast(t *testing.T, c *testcluster.Cluster, topic string, meanings map[report.Position]*pastKey) *pastLog {
+	t.Helper()
+	ranges, err := reader.Ranges(testcluster.Context(t), c.Addrs(), topic)
+	if err != nil {
+		t.Fatal(err)
+	}
+	log := newPastLog(int32(len(ranges)))
+	for partition, held := range ranges {
+		log.ranges[partition] = logRange{held.Start, held.End}
+	}
+	for _, x := range c.Read(t, topic) {
+		r := pastRecord{Record: rewrite.Record{Partition: x.Partition, Offset: x.Offset, Key: x.Key, Value: x.Value}}
+		at := report.Position{Partition: x.Partition, Offset: x.Offset}
+		for _, header := range x.Headers {
+			r.Headers = append(r.Headers, rewrite.Header{Key: []byte(header.Key), Value: header.Value})
+			if from, ok := readPosition(string(header.Value)); ok {
+				at = report.Position{Partition: from.Partition, Offset: from.Offset}
+			}
+		}
+		r.means = meanings[at]
+		log.records[x.Partition] = append(log.records[x.Partition], r)
+	}
+	return log
 }
