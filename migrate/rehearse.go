@@ -541,6 +541,7 @@ type observer struct {
 	*pass
 	onTarget   bool
 	paddingKey []byte
+	decider    *rewrite.Decider
 	key        keycodec.Key
 	encoded    []byte
 
@@ -552,7 +553,7 @@ type observer struct {
 
 func newObserver(p *pass, onTarget bool) (*observer, error) {
 	padding, err := rewrite.PaddingKey(p.rules.To)
-	return &observer{pass: p, onTarget: onTarget, paddingKey: padding}, err
+	return &observer{pass: p, onTarget: onTarget, paddingKey: padding, decider: rewrite.NewDecider(p.rules.WholeHistory())}, err
 }
 
 func (o *observer) reset() {
@@ -601,7 +602,7 @@ func (o *observer) isPadding(r *rewrite.Record) bool {
 func (o *observer) identify(r *rewrite.Record) (out observation, parsed bool, err error) {
 	key := r.Key
 	if !o.onTarget {
-		if key, err = o.targetKey(r); key == nil || err != nil {
+		if key, out.repaired, err = o.targetKey(r); key == nil || err != nil {
 			return out, false, err
 		}
 	}
@@ -628,14 +629,15 @@ func businessKeyOf(key *keycodec.Key) []byte {
 
 // targetKey is the key that a source record has on the target, nil if it cannot
 // be parsed. It does not matter here whether the plan copies the record: the job
-// that recovers from the source reads it.
-func (o *observer) targetKey(r *rewrite.Record) ([]byte, error) {
-	if o.rules.From.Parse(&o.key, r.Key) != nil {
-		return nil, nil
+// that recovers from the source reads it. A key that only a repair gives a
+// meaning is none that the old job could use.
+func (o *observer) targetKey(r *rewrite.Record) (key []byte, repaired bool, err error) {
+	decision, err := o.decider.Decide(r, r.Offset)
+	if err != nil || decision.Parsed == nil {
+		return nil, false, err
 	}
-	var err error
-	o.encoded, err = o.rules.To.Append(o.encoded[:0], &o.key)
-	return o.encoded, err
+	o.encoded, err = o.rules.To.Append(o.encoded[:0], decision.Parsed)
+	return o.encoded, decision.Problem != nil, err
 }
 
 // examplesOfEachKind bounds what a rehearsal shows of lost, different and

@@ -16,6 +16,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+	"github.com/google/uuid"
 
 	"rekey/fixtures/reader"
 	"rekey/fixtures/seed"
@@ -594,6 +595,39 @@ func TestSubtaskMarkers(t *testing.T) {
 	one.Markers = 3
 	if diff := cmp.Diff(one, several); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// TestRehearseRepaired: a key that a repair gives a meaning is no state of the
+// old job, so the new one has it without anything being confusable. One that a
+// repair drops is left out.
+func TestRehearseRepaired(t *testing.T) {
+	good, bad := pastKey{"user_1", 3, recoveryUUIDs[:36], recoveryUUIDs[37:]}, "user_1_3_"+recoveryUUIDs[:36]+"_"+strings.ToUpper(recoveryUUIDs[37:])
+	other := good
+	other.action = pastUUID("another")
+	p := past{partitions: 1, source: newPastLog(1)}
+	for _, key := range []string{good.legacy(), bad, "heartbeat"} {
+		p.source.write(0, pastRecord{Record: rewrite.Record{Key: []byte(key), Value: []byte("v")}})
+	}
+	target := newPastLog(1)
+	for _, k := range []pastKey{good, other} {
+		target.write(0, pastRecord{Record: rewrite.Record{Key: []byte(k.escaped()), Value: []byte("v")}})
+	}
+	s := stageOf(rand.New(rand.NewPCG(1, 1)), p, target)
+	parsed := keycodec.Key{BusinessKey: []byte("user_1"), Sequence: 3, KeyGroup: keycodec.NoKeyGroup,
+		Event: uuid.MustParse(other.event), Action: uuid.MustParse(other.action)}
+	s.rules.Repairs = map[string]*rewrite.Repair{bad: {Action: rewrite.RepairRewrite, Key: parsed}, "heartbeat": {Action: rewrite.RepairDrop}}
+	rules, err := recoveryOf("0.3")
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := s.rehearse(t.Context(), rules, markerSet{markers: []marker{{0: 0}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := report.Rehearsal{Same: 1, Repaired: 1, Unparseable: 1, Source: report.Replay{States: 1}, Target: report.Replay{States: 2}}
+	if diff := cmp.Diff(want, got, onlyCounts); diff != "" || !got.Passed {
+		t.Errorf("passed %v: %s", got.Passed, diff)
 	}
 }
 
