@@ -785,3 +785,27 @@ func TestResumePastTheHorizon(t *testing.T) {
 		t.Error("refused, and yet records were written")
 	}
 }
+
+// What the first look at the target shows is refused before anything at all is
+// written, padding included.
+func TestForeignTargetIsLeftAlone(t *testing.T) {
+	cluster := testcluster.Start(t)
+	m := newMigration(t, cluster, tinyTopic(), nil)
+	m.plan(t)
+	foreign := reader.Record{Partition: 1, Timestamp: time.Now().UnixMilli(), Key: []byte("k"), Value: []byte("v")}
+	if err := seed.CreateTopic(testcluster.Context(t), m.client, m.target, 2, -1, copyConfigs([]report.Config{{Name: "cleanup.policy", Value: "compact"}})); err != nil {
+		t.Fatal(err)
+	}
+	m.write(t, m.target, []reader.Record{foreign})
+	before := m.targetEnds(t)
+	_, err := Apply(testcluster.Context(t), m.run, m.env)
+	refused(t, err, 6, m.target, "what this plan did not write", "partition 1, offset 0", "another program wrote it")
+	if after := m.targetEnds(t); after != before {
+		t.Errorf("the target was %s, it is %s", before, after)
+	}
+	o := m.options
+	o.RunDir = filepath.Join(t.TempDir(), "run")
+	if _, err := Plan(testcluster.Context(t), o, m.env); ExitCode(err) != 6 || !strings.Contains(err.Error(), "is not empty") {
+		t.Errorf("plan: exit code %d: %v", ExitCode(err), err)
+	}
+}

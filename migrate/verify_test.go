@@ -1094,3 +1094,92 @@ func TestCompactionOfTombstones(t *testing.T) {
 		t.Errorf("%+v", v.Differences)
 	}
 }
+
+// A plan of two captures: the second begins where the first ended, with a key
+// deleted, one written again and the cleaner at work in between.
+func TestVerifyExtendedPlan(t *testing.T) {
+	cluster := testcluster.Start(t)
+	m := migrationOf(t, cluster, cleanableTopic(t, cluster), nil)
+	m.run.AllowLiveSource = true
+	m.planAndApply(t)
+	first := m.ends(t, m.source)
+	source := cluster.Read(t, m.source)
+	var more []reader.Record
+	for i, r := range source[len(source)-20:] {
+		r.Value = [][]byte{nil, []byte("again"), {}}[i%3]
+		more = append(more, r)
+	}
+	m.write(t, m.source, more)
+	source = cluster.Read(t, m.source)
+	m.options.Extend = true
+	m.plan(t)
+	m.apply(t)
+	if v := m.verify(t); v.Method != "exact" || v.Demanded != v.Found {
+		t.Errorf("method %s, %d demanded, %d found", v.Method, v.Demanded, v.Found)
+	}
+	second := m.ends(t, m.source)
+	judge := model{to: "escaped", history: "all", policy: "quarantine", align: first}
+	late := func(r reader.Record) bool {
+		p, ok := readPosition(provenanceOf(r))
+		return ok && p.Offset >= first[p.Partition]
+	}
+	check := func(rs []reader.Record) []string {
+		problems := judge.problems(source, rs, 2)
+		for _, r := range rs {
+			if late(r) && r.Offset < second[r.Partition] {
+				problems = append(problems, fmt.Sprintf("%d:%d lies before offset %d", r.Partition, r.Offset, second[r.Partition]))
+			}
+		}
+		return problems
+	}
+	good := cluster.Read(t, m.target)
+	if problems := check(good); len(problems) > 0 {
+		t.Fatal(strings.Join(problems, "\n"))
+	}
+	if cluster.Real() {
+		cluster.Compact(t, m.target)
+		cluster.Compact(t, m.source)
+		m.verify(t)
+		return
+	}
+	r := rand.New(rand.NewPCG(randomSeed(t), 8))
+	spoils := []damage{
+		{"a late record first", func(r *rand.Rand, rs []reader.Record) []reader.Record {
+			i, j := pick(r, rs, late), pick(r, rs, func(x reader.Record) bool { return isMigrated(x) && !late(x) })
+			x := rs[i]
+			rs = slices.Delete(rs, i, i+1)
+			return slices.Insert(rs, j, x)
+		}},
+		{"padding between the captures dropped", func(r *rand.Rand, rs []reader.Record) []reader.Record {
+			early := map[int32]bool{}
+			n := 1 + r.IntN(12)
+			return slices.DeleteFunc(rs, func(x reader.Record) bool {
+				early[x.Partition] = early[x.Partition] || isMigrated(x)
+				if isMigrated(x) || !early[x.Partition] || n == 0 {
+					return false
+				}
+				n--
+				return true
+			})
+		}},
+		{"a late record dropped", func(r *rand.Rand, rs []reader.Record) []reader.Record {
+			i := pick(r, rs, late)
+			return slices.Delete(rs, i, i+1)
+		}},
+		{"all late records dropped", func(_ *rand.Rand, rs []reader.Record) []reader.Record { return slices.DeleteFunc(rs, late) }},
+	}
+	spoiledOnes := 0
+	for n := range 40 {
+		target := asWritten(spoils[n%len(spoils)].spoil(r, cloneRecords(good)))
+		m.replace(t, m.target, 2, target)
+		v, err := Verify(testcluster.Context(t), m.run, m.env)
+		if problems := check(target); (len(problems) > 0) != (ExitCode(err) == 5) {
+			t.Fatalf("%s: %v, %+v; the model says %v", spoils[n%len(spoils)].name, err, v.Differences, problems)
+		} else if len(problems) > 0 {
+			spoiledOnes++
+		}
+	}
+	if spoiledOnes < 20 {
+		t.Errorf("only %d of 40 targets were spoiled", spoiledOnes)
+	}
+}
