@@ -506,6 +506,9 @@ func (p *pass) replay(ctx context.Context, from Source, spans []Span, onTarget b
 		}
 		position := span.From
 		_, err = from.Read(ctx, span, func(records []rewrite.Record) error {
+			if len(records) == 0 {
+				return nil // a batch of which compaction left nothing in the span
+			}
 			o.reset()
 			for i := range records {
 				if err := o.observe(&records[i]); err != nil {
@@ -780,6 +783,9 @@ func (s *stage) translate(ctx context.Context, markers []marker) ([]marker, erro
 						found[m] = r.Offset
 					}
 				}
+			}
+			if len(records) == 0 {
+				return nil
 			}
 			next := records[len(records)-1].Offset + 1
 			s.count.add(next - position)

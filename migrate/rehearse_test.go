@@ -58,8 +58,12 @@ type pastLog struct {
 	ranges  []logRange
 }
 
-// Read makes a pastLog a Source. It hands out few records at a time.
+// Read makes a pastLog a Source. It hands out few records at a time, and none at
+// first, as a reader does that begins behind the last record left of a batch.
 func (l *pastLog) Read(_ context.Context, span Span, fn func([]rewrite.Record) error) (ReadStats, error) {
+	if err := fn(nil); err != nil {
+		return ReadStats{}, err
+	}
 	var batch []rewrite.Record
 	for _, r := range l.records[span.Partition] {
 		if r.Offset < span.From || r.Offset >= span.To {
