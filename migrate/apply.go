@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -35,22 +36,44 @@ func Apply(ctx context.Context, o RunOptions, env Environment) (*report.Apply, e
 	if err != nil {
 		return nil, err
 	}
-	sides, err := connectSides(ctx, o.Connections, env)
-	if err != nil {
-		return nil, err
-	}
-	defer sides.close()
-	a := &applier{options: o, env: env, dir: dir, plan: p, rules: rules, sides: sides, evidence: &report.Apply{
+	a := &applier{options: o, env: env, dir: dir, plan: p, rules: rules, evidence: &report.Apply{
 		Schema: report.SchemaVersion, Tool: env.Version, PlanID: p.ID, StartedAt: env.Now().UTC(),
 		Source: sourceReport(p), Target: targetReport(p), Rollback: rollback(p),
 	}}
-	if err := a.run(ctx); err != nil {
-		if ctx.Err() != nil {
-			return a.evidence, a.interrupted()
-		}
-		return a.evidence, err
+	done := make(chan error, 1)
+	go func() { done <- a.connectAndRun(ctx) }()
+	ended, err := endInTime(ctx, done)
+	switch {
+	case !ended:
+		return nil, a.interrupted() // what is left behind may still write to the evidence
+	case err != nil && ctx.Err() != nil:
+		return a.evidence, a.interrupted()
 	}
-	return a.evidence, nil
+	return a.evidence, err
+}
+
+// stopWait bounds the wait for requests under way when a run is stopped.
+const stopWait = 2 * time.Second
+
+// endInTime waits for a phase to end, but not for longer than stopWait once ctx
+// is done. The client library's calls know no context: one that is not answered
+// holds a phase up for as long as the request's time-out. It is left behind
+// then, as it would be by a process that ends, and does nothing more than that
+// request before it notices.
+func endInTime(ctx context.Context, done <-chan error) (ended bool, err error) {
+	select {
+	case err := <-done:
+		return true, err
+	case <-ctx.Done():
+	}
+	timer := time.NewTimer(stopWait)
+	defer timer.Stop()
+	select {
+	case err := <-done:
+		return true, err
+	case <-timer.C:
+		return false, nil
+	}
 }
 
 // applier carries what the steps of one apply hand to each other.
@@ -66,9 +89,18 @@ type applier struct {
 	comparison *comparison
 	scan       *targetScan
 	writer     *topicWriter
-	firstRead  time.Time // when the oldest data on the target was read
+	acked      atomic.Pointer[atomic.Int64] // of the writer
+	firstRead  time.Time                    // when the oldest data on the target was read
 	written    atomic.Int64
 	bytes      atomic.Int64
+}
+
+func (a *applier) connectAndRun(ctx context.Context) (err error) {
+	if a.sides, err = connectSides(ctx, a.options.Connections, a.env); err != nil {
+		return err
+	}
+	defer a.sides.close()
+	return a.run(ctx)
 }
 
 func (a *applier) run(ctx context.Context) error {
@@ -269,6 +301,7 @@ func (a *applier) takeOver(ctx context.Context) error {
 	}
 	a.firstRead = a.env.Now()
 	a.writer = newTopicWriter(c, p.Target.Topic, int(p.Target.Partitions), identity, codec, a.messageLimit(ctx))
+	a.acked.Store(&a.writer.acked)
 	if err := a.fence(ctx); err != nil {
 		return errors.Join(err, a.closeWriter())
 	}
@@ -538,9 +571,6 @@ func (d runDir) readApply() (*report.Apply, error) {
 	return report.ReadApply(newReader(content))
 }
 
-// stopWait bounds the wait for requests under way when a run is stopped.
-const stopWait = 2 * time.Second
-
 // closeWriter waits for what is under way, but not for longer than stopWait:
 // a request that is not answered by then is as good as one whose answer got
 // lost, which resume copes with.
@@ -560,10 +590,29 @@ func (a *applier) closeWriter() error {
 // interrupted says how far the run got and how to go on.
 func (a *applier) interrupted() error {
 	acknowledged := int64(0)
-	if a.writer != nil {
-		acknowledged = a.writer.acked.Load()
+	if acked := a.acked.Load(); acked != nil {
+		acknowledged = acked.Load()
 	}
 	return &Failure{Kind: ErrInterrupted,
 		What: fmt.Sprintf("interrupted; the brokers acknowledged %d records of this run, padding included, and there are no holes", acknowledged),
-		Do:   "go on with: " + a.sides.command("apply", string(a.dir))}
+		Do:   "go on with: " + a.options.command("apply")}
+}
+
+// command is the command line of a phase with these options.
+func (o RunOptions) command(phase string) string {
+	line := fmt.Sprintf("rekey %s --bootstrap-server %s", phase, strings.Join(o.Source.Bootstrap, ","))
+	if o.Source.Properties != "" {
+		line += " --command-config " + shellQuote(o.Source.Properties)
+	}
+	if len(o.Target.Bootstrap) > 0 {
+		line += " --target-bootstrap-server " + strings.Join(o.Target.Bootstrap, ",")
+	}
+	if o.Target.Properties != "" {
+		line += " --target-command-config " + shellQuote(o.Target.Properties)
+	}
+	line += " --run-dir " + shellQuote(o.RunDir)
+	if o.AllowLiveSource {
+		line += " --allow-live-source"
+	}
+	return line
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"io"
 	"os"
 	"slices"
 
@@ -54,12 +55,76 @@ func extendPlan(ctx context.Context, o PlanOptions, env Environment) (*report.Re
 		return earlier, nil
 	}
 	pl := planner{options: o, env: env, dir: dir, sides: sides, plan: p, prints: newFingerprinter(), rules: rules, earlier: earlier}
+	before := slices.Clone(p.Files)
 	p.Extends = append(p.Extends, p.ID)
 	p.Tool = env.Version
 	if err := pl.capture(ctx, &p.Captures[len(p.Captures)-1]); err != nil {
 		return nil, err
 	}
-	return pl.scanAndSeal(ctx)
+	if err := dir.restore(before); err != nil {
+		return nil, err
+	}
+	if err := dir.keep(before); err != nil {
+		return nil, err
+	}
+	r, err := pl.scanAndSeal(ctx)
+	if err != nil {
+		return r, err // the kept files stay: the plan may be as it was
+	}
+	return r, dir.dropKept(before)
+}
+
+// An extension replaces the sealed files one by one and plan.json last. If it
+// ends in between, the plan is as it was and some of its files are not. So a
+// copy of each is kept until the plan is written: it counts for the file, and the
+// next extension puts it back. Only an extension does, for a phase that runs
+// beside one would take away what the new plan is being sealed with.
+
+func keptName(name string) string { return name + ".before-extend" }
+
+// keep makes the copies.
+func (d runDir) keep(files []sealedFile) error {
+	for _, file := range files {
+		if err := d.write(keptName(file.Name), func(w io.Writer) error { return d.copyTo(w, file.Name) }); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// dropKept removes the copies.
+func (d runDir) dropKept(files []sealedFile) error {
+	for _, file := range files {
+		if err := os.Remove(d.path(keptName(file.Name))); err != nil {
+			return fmt.Errorf("remove a copy that is no longer needed: %w", err)
+		}
+	}
+	return nil
+}
+
+// hasKept says whether the copy of a sealed file is there and is the right one.
+func (d runDir) hasKept(file sealedFile) (bool, error) {
+	exists, err := d.has(keptName(file.Name))
+	if err != nil || !exists {
+		return false, err
+	}
+	sum, err := d.digest(keptName(file.Name))
+	return sum == file.SHA256, err
+}
+
+// restore puts copies back where an extension that did not end replaced the
+// files. The files were checked.
+func (d runDir) restore(files []sealedFile) error {
+	for _, file := range files {
+		sum, err := d.digest(file.Name)
+		if err == nil && sum != file.SHA256 {
+			err = d.write(file.Name, func(w io.Writer) error { return d.copyTo(w, keptName(file.Name)) })
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // agreesWith refuses flags of an extension that contradict its plan: nothing

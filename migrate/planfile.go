@@ -272,7 +272,10 @@ func (p *plan) checkFiles(d runDir) error {
 	for _, file := range p.Files {
 		sum, err := d.digest(file.Name)
 		if err == nil && sum != file.SHA256 {
-			err = errors.New("its content changed")
+			var kept bool // see extend.go
+			if kept, err = d.hasKept(file); err == nil && !kept {
+				err = errors.New("its content changed")
+			}
 		}
 		if err != nil {
 			return &Failure{Kind: ErrChanged, What: fmt.Sprintf("%s is not as rekey plan wrote it", d.path(file.Name)), Cause: err,
