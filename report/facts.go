@@ -275,6 +275,14 @@ func (r *Report) chosen() [][3]string {
 		"quarantine": "saved to a file, not copied",
 		"copy":       "copied with the key byte for byte",
 	}[o.OnUnparseable])
+	add("collisions", o.OnCollision, map[string]string{
+		"fail":   "apply refuses while two keys become one",
+		"latest": "the key with the latest record is kept",
+	}[o.OnCollision])
+	add("pruned keys", o.Pruned, map[string]string{
+		"tombstone": "a tombstone in the place of the last record",
+		"omit":      "left out completely",
+	}[o.Pruned])
 	add("history", o.History, map[string]string{
 		"all":    "every record, in order",
 		"latest": "only the last record of each key",

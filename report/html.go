@@ -48,6 +48,10 @@ var pageTemplate = sync.OnceValues(func() (*template.Template, error) {
 		"capital":  func(s string) string { return capital(plain(s)) },
 		"advice":   func(s *Suggestion) string { return cut(capital(s.advice()), cellText) },
 		"detail":   func(s string) string { return cut(plain(s), cellText) },
+		"total":    func(t RepairTotal) string { return capital(t.total()) },
+		"unused":   func(r *Repairs) string { return r.unused() },
+		"unsafe":   func(p *Pruned) string { return p.unsafe() },
+		"outcome":  func(c Collision, k CollidingKey) string { return c.outcome(k) },
 		"words":    func(s string) []string { return strings.Split(plain(s), " ") },
 	}).Parse(pageHTML)
 })

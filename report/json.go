@@ -10,6 +10,7 @@ import (
 	"io"
 	"iter"
 	"reflect"
+	"strconv"
 	"strings"
 	"time"
 	"unicode/utf16"
@@ -280,6 +281,40 @@ func noRepeats(dec *json.Decoder, depth int) error {
 	return err
 }
 
+// lossless refuses what the decoder would turn into U+FFFD without a word: bytes
+// that are not UTF-8, and half of a surrogate pair. Two keys would become one.
+func lossless(line []byte) error {
+	if !utf8.Valid(line) {
+		return errors.New("it is not UTF-8")
+	}
+	for i := 0; i+1 < len(line); i++ {
+		if line[i] != '\\' {
+			continue
+		}
+		i++ // whatever is escaped, a backslash too
+		if first := escaped(line[i:]); utf16.IsSurrogate(first) {
+			rest := bytes.TrimPrefix(line[min(i+5, len(line)):], []byte{'\\'})
+			if utf16.DecodeRune(first, escaped(rest)) == utf8.RuneError {
+				return errors.New("it has half of a surrogate pair, which is no character")
+			}
+			i += 6
+		}
+	}
+	return nil
+}
+
+// escaped is the number behind the u of an escape, or -1.
+func escaped(text []byte) rune {
+	if len(text) < 5 || text[0] != 'u' {
+		return -1
+	}
+	n, err := strconv.ParseUint(string(text[1:5]), 16, 16)
+	if err != nil {
+		return -1
+	}
+	return rune(n)
+}
+
 // NewBadKey starts a BadKey with the two forms of its key. A nil key is the null
 // key.
 func NewBadKey(key []byte) BadKey {
@@ -347,7 +382,10 @@ func readLines[T any](r io.Reader, check func(*T) error) iter.Seq2[T, error] {
 			last := err != nil
 			if len(bytes.TrimSpace(line)) > 0 {
 				var t T
-				err := strict(line, &t)
+				err := lossless(line)
+				if err == nil {
+					err = strict(line, &t)
+				}
 				if err == nil {
 					err = check(&t)
 				}

@@ -35,6 +35,10 @@ type Report struct {
 	ActionCount int64         `json:"action_count"` // distinct action UUIDs
 	Padding     Padding       `json:"padding"`
 
+	Repairs    *Repairs    `json:"repairs,omitempty"`    // absent without a repairs file
+	Pruned     *Pruned     `json:"pruned,omitempty"`     // absent without a prune rule
+	Collisions []Collision `json:"collisions,omitempty"` // source keys that become one target key
+
 	Breaks   []Break   `json:"breaks"`   // what the releases do on the source, and what changes
 	Findings []Finding `json:"findings"` // in order of severity: refusals, warnings, notes
 	Next     []string  `json:"next"`     // commands to run next, in order
@@ -93,6 +97,8 @@ type Options struct {
 	Align         string `json:"align"`
 	Compression   string `json:"compression"`
 	Isolation     string `json:"isolation_level"`
+	OnCollision   string `json:"on_collision,omitempty"`
+	Pruned        string `json:"pruned,omitempty"` // with a prune rule: tombstone or omit
 }
 
 // Counts sums up the scan. Records = Rewritten + Tombstones + Omitted +
@@ -167,6 +173,85 @@ type TraitCount struct {
 	Records int64    `json:"records"`
 	Example string   `json:"example"` // printable form
 	At      Position `json:"at"`
+}
+
+// Repairs are the decisions of a repairs file, as the scan met them.
+type Repairs struct {
+	Totals []RepairTotal `json:"totals"` // by decision
+	Keys   []RepairedKey `json:"keys"`   // the first thousand
+	Unused int64         `json:"unused"` // decisions on keys that are not in the topic
+}
+
+// RepairTotal counts the keys of one decision.
+type RepairTotal struct {
+	Decision string `json:"decision"` // rewrite, drop, copy
+	Keys     int64  `json:"keys"`
+	Records  int64  `json:"records"`
+}
+
+// RepairedKey is a key that cannot be parsed, before and after its repair, both
+// in printable form. After is empty for a key that is dropped.
+type RepairedKey struct {
+	Decision string   `json:"decision"`
+	Before   string   `json:"before"`
+	After    string   `json:"after,omitempty"`
+	Records  int64    `json:"records"`
+	First    Position `json:"first"`
+	Last     Position `json:"last"`
+}
+
+// Pruned is what the given rules forget. An entry is a state key.
+type Pruned struct {
+	Rules     []PruneRule `json:"rules"`
+	Lines     int64       `json:"lines"`           // of the prune list
+	Unmatched int64       `json:"unmatched"`       // lines that match no key of the topic
+	Examples  []Prune     `json:"unmatched_lines"` // the first hundred of them
+	// Unsafe says which older checkpoints must not be restored any more: those
+	// whose marker is at or below one of these offsets of the source. They would
+	// have read the state of a pruned key.
+	Unsafe     []Position  `json:"unsafe_up_to"`
+	UnsafeKeys int64       `json:"unsafe_keys"` // entries that had a state up to now
+	Keys       []PrunedKey `json:"keys"`        // the first hundred entries
+}
+
+// The names of the prune rules.
+const (
+	RulePrune       = "prune"
+	RulePruneBefore = "prune-before"
+)
+
+// PruneRule counts what one rule forgets.
+type PruneRule struct {
+	Rule    string `json:"rule"`          // prune or prune-before
+	Entries int64  `json:"entries"`       // state keys
+	Records int64  `json:"records_saved"` // not written
+	Bytes   int64  `json:"bytes_saved"`   // not written: keys, values and headers
+}
+
+// PrunedKey is an entry that a rule forgets.
+type PrunedKey struct {
+	Rule        string   `json:"rule"`
+	BusinessKey string   `json:"business_key"` // printable form
+	Sequence    int64    `json:"sequence"`
+	Last        Position `json:"last"`  // its last record
+	State       bool     `json:"state"` // that record had a value: older checkpoints would have read it
+}
+
+// Collision is a target key that several source keys become.
+type Collision struct {
+	Target string         `json:"target"` // printable form
+	Keys   []CollidingKey `json:"keys"`
+}
+
+// CollidingKey is one of the source keys of a collision.
+type CollidingKey struct {
+	KeyBase64 *string  `json:"key_base64"`
+	Key       string   `json:"key"` // printable form
+	Records   int64    `json:"records"`
+	First     Position `json:"first"`
+	Last      Position `json:"last"`
+	LastTime  int64    `json:"last_timestamp_ms"`
+	Wins      bool     `json:"wins"` // it is kept; none is before --on-collision says how
 }
 
 // Load is the number of records on one partition number before and after.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"unicode/utf8"
 )
 
@@ -22,6 +23,26 @@ type Repair struct {
 
 // Bytes is the key itself, nil for the null key; see BadKey.Bytes.
 func (r *Repair) Bytes() ([]byte, error) { return keyBytes(r.KeyBase64, r.Key) }
+
+// ReadRepairs hands the lines of a repairs file to take, one after the other.
+// Errors, those of take too, name the line. Unknown and repeated fields are
+// errors, as is a printable form that does not fit its base64.
+func ReadRepairs(r io.Reader, take func(Repair) error) error {
+	for _, err := range readLines(r, func(line *Repair) error {
+		if _, err := line.Bytes(); err != nil {
+			return err
+		}
+		return take(*line)
+	}) {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// WriteRepair writes r as one line of JSON.
+func WriteRepair(w io.Writer, r Repair) error { return writeLine(w, r) }
 
 // RepairFor is the line that carries out a decision on b. "rewrite" takes the
 // fields of the suggestion and is an error without one; "copy" is an error for

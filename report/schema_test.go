@@ -124,6 +124,8 @@ func TestSchema(t *testing.T) {
 		"apply":    {sampleApply(), &Apply{Schema: SchemaVersion}},
 		"verify":   {sampleVerify(), differentVerify()},
 		"rehearse": {sampleRehearse(), failedRehearse()},
+		"prune":    {samplePrune("user_1", 7), samplePrune("", 0)},
+		"report":   {decidedReport()},
 	}
 	for _, r := range sampleReports() {
 		docs["report"] = append(docs["report"], r)
@@ -194,7 +196,7 @@ func TestSchemaIsComplete(t *testing.T) {
 	for name, typ := range map[string]reflect.Type{
 		"report": reflect.TypeFor[Report](), "apply": reflect.TypeFor[Apply](), "verify": reflect.TypeFor[Verify](),
 		"rehearse": reflect.TypeFor[Rehearse](),
-		"bad-key":  reflect.TypeFor[BadKey](), "repair": reflect.TypeFor[Repair](),
+		"bad-key":  reflect.TypeFor[BadKey](), "repair": reflect.TypeFor[Repair](), "prune": reflect.TypeFor[Prune](),
 	} {
 		s := schemaOf(t, name)
 		compareType(t, name, s, s, typ, map[reflect.Type]bool{})
