@@ -94,8 +94,9 @@ func commandList(stdin io.Reader) []*cli.Command {
 			Usage: "plan, apply and verify in one go, for scripts",
 			UsageText: "rekey migrate --bootstrap-server HOST:PORT --source TOPIC --target TOPIC \\\n" +
 				"              --run-dir DIR [flags]\n\n" +
-				"example: rekey migrate --bootstrap-server localhost:9092 --source action-state \\\n" +
-				"           --target action-state-2 --run-dir ./run \\\n           --on-unparseable quarantine",
+				"example: rekey migrate --bootstrap-server localhost:9092 \\\n" +
+				"           --source action-state --target action-state-2 --run-dir ./run \\\n" +
+				"           --on-unparseable quarantine",
 			Flags: join(connectionFlags(), planFlags(), liveFlag(),
 				[]cli.Flag{&cli.BoolFlag{Name: "dry-run", Usage: "only plan", EnvVars: env("dry-run")}}, outputFlags()),
 			Action: runMigrate,

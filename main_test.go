@@ -1,25 +1,35 @@
 package main
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
 	"io"
+	"io/fs"
 	"maps"
 	"os"
 	"os/exec"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
+	"unicode"
+	"unicode/utf8"
 
+	gocmp "github.com/google/go-cmp/cmp"
 	"github.com/rogpeppe/go-internal/testscript"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
+	"github.com/urfave/cli/v2"
 
 	"rekey/fixtures/reader"
 	"rekey/fixtures/seed"
@@ -289,5 +299,122 @@ func interrupt(ts *testscript.TestScript, neg bool, args []string) {
 	err = command.Wait()
 	if ended, ok := errors.AsType[*exec.ExitError](err); !ok || ended.ExitCode() != 7 {
 		ts.Fatalf("ended with %v, want exit code 7", err)
+	}
+}
+
+// TestExitCodeTables holds every copy of the table of exit codes to the one that
+// --help shows: the comment of migrate.ExitCode, and the README.
+func TestExitCodeTables(t *testing.T) {
+	want := tableOfExitCodes(t, exitCodes)
+	if len(want) != 8 {
+		t.Fatalf("--help lists %d exit codes, want 8", len(want))
+	}
+	parsed, err := parser.ParseFile(token.NewFileSet(), "migrate/errors.go", nil, parser.ParseComments)
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := false
+	for _, declaration := range parsed.Decls {
+		if f, ok := declaration.(*ast.FuncDecl); ok && f.Name.Name == "ExitCode" {
+			found = true
+			if diff := gocmp.Diff(want, tableOfExitCodes(t, f.Doc.Text())); diff != "" {
+				t.Errorf("the comment of ExitCode (-help +comment)\n%s", diff)
+			}
+		}
+	}
+	if !found {
+		t.Error("migrate/errors.go has no function ExitCode")
+	}
+	readme, err := os.ReadFile("README.md")
+	if errors.Is(err, fs.ErrNotExist) {
+		t.Log("there is no README.md to compare with")
+		return
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := gocmp.Diff(want, tableOfExitCodes(t, string(readme))); diff != "" {
+		t.Errorf("README.md (-help +README)\n%s", diff)
+	}
+}
+
+// tableOfExitCodes finds the lines that begin with a digit, as plain text with
+// continued lines or as rows of a Markdown table.
+func tableOfExitCodes(t *testing.T, text string) map[string]string {
+	t.Helper()
+	row := regexp.MustCompile("^[ \\t]*(?:\\| *`?)?([0-9])`?(?: *\\| *|  )(.*?)(?: *\\|)?$")
+	table := map[string]string{}
+	last := ""
+	for line := range strings.Lines(text) {
+		line = strings.TrimRight(line, "\n")
+		switch cells := row.FindStringSubmatch(line); {
+		case cells != nil:
+			last = cells[1]
+			if _, twice := table[last]; twice {
+				t.Fatalf("exit code %s is listed twice", last)
+			}
+			table[last] = cells[2]
+		case last != "" && (strings.HasPrefix(line, "   ") || strings.HasPrefix(line, "\t")) && !strings.Contains(line, "|"):
+			table[last] += " " + strings.TrimSpace(line)
+		default:
+			last = ""
+		}
+	}
+	// Where a sentence has a colon in one place and a comma in another, only the
+	// words count.
+	for code, text := range table {
+		table[code] = strings.Join(strings.FieldsFunc(text, func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) && r != '-' }), " ")
+	}
+	return table
+}
+
+// TestHelp holds the help of every command to what a person can take in: two
+// screens of 30 lines and 80 columns, an example, and every flag.
+func TestHelp(t *testing.T) {
+	list := commands(strings.NewReader(""))
+	if len(list) == 0 {
+		t.Fatal("no commands")
+	}
+	for _, command := range list {
+		t.Run(command.Name, func(t *testing.T) {
+			var out, failure bytes.Buffer
+			if code := run([]string{"rekey", command.Name, "--help"}, strings.NewReader(""), &out, &failure); code != 0 || failure.Len() > 0 {
+				t.Fatalf("exits %d, says %q", code, failure.String())
+			}
+			help := out.String()
+			if n := strings.Count(help, "example: rekey "+command.Name); n != 1 {
+				t.Errorf("%d examples, want 1", n)
+			}
+			if n := strings.Count(help, "\n"); n > 60 {
+				t.Errorf("%d lines, want at most 60", n)
+			}
+			for line := range strings.Lines(help) {
+				// The example of explain is a whole key, which nothing can break.
+				if n := utf8.RuneCountInString(line) - 1; n > 80 && !strings.Contains(line, "_a2622b55-") {
+					t.Errorf("%d columns: %s", n, line)
+				}
+			}
+			for _, flag := range command.Flags {
+				if name := flag.Names()[0]; !strings.Contains(help, "   --"+name) {
+					t.Errorf("--%s is not there", name)
+				}
+				documented := flag.(cli.DocGenerationFlag)
+				if want := env(flag.Names()[0]); !slices.Equal(documented.GetEnvVars(), want) {
+					t.Errorf("--%s is the environment variable %v, want %v", flag.Names()[0], documented.GetEnvVars(), want)
+				}
+			}
+		})
+	}
+	var out, failure bytes.Buffer
+	if code := run([]string{"rekey"}, strings.NewReader(""), &out, &failure); code != 0 || failure.Len() > 0 {
+		t.Fatalf("exits %d, says %q", code, failure.String())
+	}
+	for _, command := range list {
+		if !strings.Contains(out.String(), "\n   "+command.Name+" ") {
+			t.Errorf("rekey --help does not list %s", command.Name)
+		}
+	}
+	if !strings.Contains(out.String(), exitCodes) {
+		t.Error("rekey --help does not list the exit codes")
 	}
 }
