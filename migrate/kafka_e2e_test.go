@@ -760,11 +760,11 @@ func TestKafkaNodeLost(t *testing.T) {
 		"default.replication.factor": "3", "min.insync.replicas": "2"}})
 	m := newMigration(t, c, seed.Options{Seed: 5, Partitions: 6, Records: 30_000, Keys: 500, Tombstones: 500, ValueBytes: 1000, Headers: 50}, nil)
 	m.plan(t)
-	copying := false
+	var copying atomic.Bool
 	var lost error
 	kill := sync.OnceFunc(func() { lost = c.Kafka().Kill(2) })
-	m.env.Progress = kafkaProgress{phase: func(name string) { copying = strings.HasPrefix(name, "copy to ") }, add: func(int64) {
-		if copying {
+	m.env.Progress = kafkaProgress{phase: func(name string) { copying.Store(strings.HasPrefix(name, "copy to ")) }, add: func(int64) {
+		if copying.Load() {
 			kill()
 		}
 	}}
