@@ -163,8 +163,8 @@ func (r *rehearser) run(ctx context.Context) error {
 	if err := r.checkTarget(ctx); err != nil {
 		return err
 	}
-	_, live := r.plan.liveFailure(now, r.options.AllowLiveSource)
-	r.conclude()
+	grown, live := r.plan.liveFailure(now, r.options.AllowLiveSource)
+	r.conclude(grown)
 	if err := r.dir.write(translatedMarkersFileName, func(w io.Writer) error { return report.WriteJSON(w, translated) }); err != nil {
 		return err
 	}
@@ -258,8 +258,9 @@ func (m marker) named() map[string]int64 {
 	return names
 }
 
-// conclude judges the rehearsals and says what to do next.
-func (r *rehearser) conclude() {
+// conclude judges the rehearsals and says what to do next. grown is by how many
+// offsets the source grew since its end was captured.
+func (r *rehearser) conclude(grown int64) {
 	e := r.evidence
 	e.FinishedAt = r.env.Now().UTC()
 	e.Passed = true
@@ -282,6 +283,8 @@ func (r *rehearser) conclude() {
 			e.Findings = append(e.Findings, report.Finding{Severity: report.Warning, Code: code, Title: fmt.Sprintf(title, n), Text: text, Do: do})
 		}
 	}
+	find(grown, "live-source", "Offsets that were appended to the old topic since its end was captured: %d",
+		"They are neither on the new topic nor part of this rehearsal. A savepoint may need them.", "stop the job, then plan --extend, apply, verify and rehearse")
 	find(confusable, "confusable", "States of the new topic that could be taken for the job's own: %d",
 		"They lie before the marker, and their business key has states behind it with the same or a lower sequence number. On the old topic the job would not have read them.", advice)
 	find(restarted, "sequence-restart", "Older states with a higher sequence number than the last one of their business key: %d",
