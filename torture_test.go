@@ -406,22 +406,28 @@ func (w *wireTap) counted() map[string]int {
 	return numbers
 }
 
-// measure carries out one apply that nothing hits.
+// measure carries out applies that nothing hits. The quicker one counts: a cold
+// broker would make most hits come too late.
 func (a *arena) measure() {
 	a.Helper()
-	m := a.prepare()
-	m.plan()
-	if a.wire != nil {
-		a.wire.watch(nil)
-	}
-	begin := time.Now()
-	p := m.start("apply")
-	if p.wait() != 0 || !m.claim(p) {
-		a.Fatalf("an apply that nothing hits: %v", p)
-	}
-	a.duration = time.Since(begin)
-	if a.wire != nil {
-		a.requests = a.wire.counted()
+	for range 2 {
+		m := a.prepare()
+		m.plan()
+		if a.wire != nil {
+			a.wire.watch(nil)
+		}
+		begin := time.Now()
+		p := m.start("apply")
+		code, took := p.wait(), time.Since(begin)
+		if a.wire != nil {
+			a.requests = a.wire.counted()
+		}
+		if code != 0 || !m.claim(p) {
+			a.Fatalf("an apply that nothing hits: %v", p)
+		}
+		if a.duration == 0 || took < a.duration {
+			a.duration = took
+		}
 	}
 }
 
@@ -503,13 +509,14 @@ func (m *migration) kill(resumed bool, flags ...string) bool {
 	return false
 }
 
-// Apply is killed at random moments and at random requests, the resume too in a
-// quarter of the runs. Then it goes on to the end.
+// Apply is killed at random moments and at random requests, the resume too, at
+// least a quarter as often. Then it goes on to the end.
 func TestTortureKill(t *testing.T) {
 	a := newArena(t, "apply: kill -9")
 	a.fill(tortured(a.result.Seed, 3000))
 	a.measure()
-	for n := number(t, 5, 200, 20); a.result.Hits-a.result.ResumeHits < n && !t.Failed(); {
+	n := number(t, 5, 200, 20)
+	for first := 0; (first < n || a.result.ResumeHits < n/4) && !t.Failed(); first = a.result.Hits - a.result.ResumeHits {
 		m := a.prepare()
 		m.plan()
 		a.result.Runs++
@@ -915,7 +922,8 @@ func TestTortureInterruptStalled(t *testing.T) {
 		t.Fatal(err)
 	}
 	points := []string{"Produce", "Fetch", "InitProducerID", "CreateTopics", "IncrementalAlterConfigs", "ListOffsets", "DescribeConfigs", "Metadata", "ApiVersions", "FindCoordinator"}
-	for i := range number(t, len(points), 50, 0) {
+	a.rand.Shuffle(len(points), func(i, j int) { points[i], points[j] = points[j], points[i] })
+	for i := range number(t, 2, 50, 0) {
 		m := a.prepare()
 		m.plan()
 		a.result.Runs++
@@ -934,7 +942,9 @@ func TestTortureInterruptStalled(t *testing.T) {
 				return release
 			})
 		}, "--command-config", patient)
-		switch code := p.wait(); {
+		code := p.wait()
+		m.wire.counted()
+		switch {
 		case code == 7:
 			a.result.Hits++
 			a.result.Moments[fmt.Sprintf("waiting for %s", name)]++
@@ -945,7 +955,6 @@ func TestTortureInterruptStalled(t *testing.T) {
 			a.result.Failures++
 			t.Errorf("held back %s %d: %v", name, at, p)
 		}
-		m.wire.counted()
 		if a.rand.IntN(2) == 0 {
 			free()
 		}
