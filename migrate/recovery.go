@@ -207,7 +207,6 @@ type observation struct {
 	value     uint64 // digest
 	tombstone bool
 	partition int32
-	offset    int64
 	repaired  bool
 }
 

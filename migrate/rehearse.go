@@ -580,7 +580,11 @@ func (o *observer) observe(r *rewrite.Record) error {
 	}
 	switch {
 	case !parsed:
-		if key := o.prints.of(r.Key); key[0]%o.parts == o.part {
+		key := o.prints.of(r.Key)
+		if r.Key == nil {
+			key = fingerprint{} // null is not empty
+		}
+		if key[0]%o.parts == o.part {
 			o.unparseable = append(o.unparseable, key)
 		}
 	// All state keys of a business key belong to the same part.
@@ -620,7 +624,7 @@ func (o *observer) identify(r *rewrite.Record) (out observation, parsed bool, er
 	out.sequence = o.key.Sequence
 	out.value = o.hasher.nullable(r.Value)
 	out.tombstone = r.Value == nil
-	out.partition, out.offset = r.Partition, r.Offset
+	out.partition = r.Partition
 	return out, true, nil
 }
 
