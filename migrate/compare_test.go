@@ -601,7 +601,7 @@ func (w world) fromTwo(x reader.Record) bool {
 func TestCompareFindsDamage(t *testing.T) {
 	rounds := 600
 	if os.Getenv("REKEY_TORTURE") != "" {
-		rounds = 100_000
+		rounds = 20_000
 	}
 	r := rand.New(rand.NewPCG(randomSeed(t), 3))
 	cluster := testcluster.Start(t)
