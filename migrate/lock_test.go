@@ -34,7 +34,6 @@ func TestLockGoesToTheNewest(t *testing.T) {
 	broker := testcluster.Start(t)
 	const partitions = 3
 	w := newWriterTopic(t, broker, partitions, nil)
-	w.cluster.patience = testcluster.Deadline
 	first := w.openPlain(2 * writerRecordSize())
 	for i := range 30 {
 		w.mustWrite(first, int32(i%partitions), writerRecord(i))
@@ -42,7 +41,6 @@ func TestLockGoesToTheNewest(t *testing.T) {
 	w.mustFlush(first)
 
 	newer := writerHolder(w)
-	newer.cluster.patience = testcluster.Deadline
 	second := newer.openPlain(2 * writerRecordSize())
 	if a, b := first.producer, second.producer; a.id != b.id || b.epoch <= a.epoch {
 		t.Fatalf("producer %+v after %+v: an older one is not fenced", b, a)
@@ -93,7 +91,6 @@ func TestLockFencesEachPartitionOnItsOwn(t *testing.T) {
 	testcluster.RequireReal(t, "the embedded broker fences all partitions at once")
 	broker := testcluster.Start(t)
 	w := newWriterTopic(t, broker, 2, nil)
-	w.cluster.patience = testcluster.Deadline
 	first := w.openPlain(writerRecordSize())
 	for p := range int32(2) {
 		w.mustWrite(first, p, writerRecord(int(p)))
@@ -126,7 +123,6 @@ func TestLockHoldsWhileTwoWrite(t *testing.T) {
 	broker := testcluster.Start(t)
 	const partitions = 4
 	w := newWriterTopic(t, broker, partitions, nil)
-	w.cluster.patience = testcluster.Deadline
 	first := w.openPlain(3 * writerRecordSize())
 	running, stopped := make(chan struct{}), make(chan error)
 	go func() {
@@ -309,6 +305,7 @@ func TestLockGivesUp(t *testing.T) {
 		} {
 			t.Run(fmt.Sprint(key.Name(), " ", c.code.Message), func(t *testing.T) {
 				w := newWriterTopic(t, broker, 1, nil)
+				w.cluster.patience = writerPatience
 				handle := broker.Fake().Cluster().Fault(kfake.Fault{Keys: []kmsg.Key{key}, TxnID: lockName(w.name), Err: c.code, Count: -1})
 				defer handle.Remove()
 				_, err := w.cluster.acquire(t.Context(), w.name)
@@ -329,7 +326,6 @@ func TestLockStopsWaitingWhenTheCallerGivesUp(t *testing.T) {
 	for _, key := range []kmsg.Key{kmsg.FindCoordinator, kmsg.InitProducerID} {
 		t.Run(key.Name(), func(t *testing.T) {
 			w := newWriterTopic(t, broker, 1, nil)
-			w.cluster.patience = testcluster.Deadline
 			handle := broker.Fake().Cluster().Fault(kfake.Fault{Keys: []kmsg.Key{key}, TxnID: lockName(w.name), Err: kerr.CoordinatorNotAvailable, Count: -1})
 			defer handle.Remove()
 			ctx, cancel := context.WithCancel(t.Context())
