@@ -307,6 +307,9 @@ func (c *topicCase) compare(t *testing.T, got, dir string) {
 	}
 	if diff := cmp.Diff(strings.Split(c.want, "\n"), strings.Split(got, "\n")); diff != "" {
 		t.Errorf("want (-want +got)\n%s", diff)
+		if evidence, err := os.ReadFile(filepath.Join(dir, "verify.json")); err == nil {
+			t.Logf("verify.json:\n%s", evidence)
+		}
 	}
 	if diff := cmp.Diff(c.badKeys, badKeys, cmpopts.EquateEmpty()); diff != "" {
 		t.Errorf("unparseable.jsonl (-want +got)\n%s", diff)

@@ -22,6 +22,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 	"unicode"
 	"unicode/utf8"
 
@@ -416,5 +417,63 @@ func TestHelp(t *testing.T) {
 	}
 	if !strings.Contains(out.String(), exitCodes) {
 		t.Error("rekey --help does not list the exit codes")
+	}
+}
+
+// TestProgressLines checks what a script's log shows: a line every few seconds,
+// one at the end of each part, and what is waited for, once.
+func TestProgressLines(t *testing.T) {
+	var out bytes.Buffer
+	now := time.Unix(1_700_000_000, 0)
+	l := &lines{out: &out, now: func() time.Time { return now }}
+	l.Wait("a transaction is open")
+	l.Wait("")
+	l.Phase("scan a", 1000)
+	now = now.Add(4 * time.Second)
+	l.Add(100) // too early for a line
+	now = now.Add(time.Second)
+	l.Add(150)
+	l.Wait("partition 0 has no leader")
+	l.Wait("partition 0 has no leader")
+	l.Wait("")
+	now = now.Add(5 * time.Second)
+	l.Add(750)
+	l.Done()
+	l.Done()
+	want := `waiting: a transaction is open
+scan a: 250 of 1000, 50 a second, 15s left
+scan a: 250 of 1000, 50 a second, waiting: partition 0 has no leader
+scan a: 1000 of 1000, 100 a second
+scan a: 1000 of 1000, 100 a second, done
+`
+	if diff := gocmp.Diff(want, out.String()); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
+	}
+}
+
+// TestProgressBar checks that the bar names its part and what is waited for, and
+// is gone from the screen at the end.
+func TestProgressBar(t *testing.T) {
+	var out bytes.Buffer
+	b := &bar{out: &out}
+	b.Wait("a transaction is open")
+	b.Add(1) // before any part: nothing to draw
+	if out.String() != "waiting: a transaction is open\n" {
+		t.Errorf("before the first part: %q", out.String())
+	}
+	b.Phase("scan a", 10)
+	b.Wait("partition 0 has no leader")
+	if err := b.bar.RenderBlank(); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(out.String(), "scan a (waiting: partition 0 has no leader)") {
+		t.Errorf("the bar does not say what is waited for: %q", out.String())
+	}
+	b.Wait("")
+	b.Add(10)
+	b.Done()
+	b.Done()
+	if last := out.String()[strings.LastIndex(strings.TrimRight(out.String(), "\r"), "\r")+1:]; strings.TrimSpace(last) != "" {
+		t.Errorf("the bar stays on the screen: %q", last)
 	}
 }

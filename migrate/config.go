@@ -157,7 +157,7 @@ func (o PlanOptions) rules(targetPartitions int32) (rewrite.Rules, error) {
 		OnUnparseable: o.OnUnparseable, History: o.History,
 	}
 	if err := rules.Validate(); err != nil {
-		return rewrite.Rules{}, usage(err.Error(), "")
+		return rewrite.Rules{}, usage(err.Error(), "rekey plan --help lists what each flag takes")
 	}
 	return rules, nil
 }
