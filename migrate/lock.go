@@ -19,14 +19,16 @@ import (
 // partition. From then on the partition leaders know the new epoch, and they
 // refuse every batch of an older one with INVALID_PRODUCER_EPOCH.
 //
-// So the newest apply wins. An older one, however long it was paused, can append
-// nothing after the newer one's padding record in a partition; what it appended
-// before, the newer one sees, because it reads the target only after that record
-// is acknowledged. The older one stops at its next write.
+// So the newest apply wins. An older one that was paused can append nothing
+// after the newer one's padding record in a partition; what it appended before,
+// the newer one sees, because it reads the target only after that record is
+// acknowledged. The older one stops at its next write.
 //
-// The bound on "however long": brokers forget a transactional id that nobody
-// asked for during transactional.id.expiration.ms (seven days by default), and
-// hand out a new producer id after that, which does not fence the old one.
+// That holds for as long as the partition leaders remember the newer epoch:
+// producer.id.expiration.ms, a day unless the brokers say otherwise, after the
+// last record of the newer apply. The coordinator remembers the producer id for
+// transactional.id.expiration.ms, a week. Whoever lets an apply sleep for longer
+// than a day and wakes it up must not have used another one meanwhile.
 
 // lockName is the transactional id under which a target topic is written.
 func lockName(topic string) string { return "rekey-" + topic }
