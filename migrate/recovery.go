@@ -171,13 +171,13 @@ type replayed struct {
 type replayFlags uint8
 
 const (
-	seenOnSource    replayFlags = 1 << iota
-	stateOnSource               // its last record on the source has a value
-	seenOnTarget                //
-	stateOnTarget               // its last record on the target has a value
-	sameValue                   // and that is the value on the source
-	onTwoPartitions             // seen on several partitions of the source: in which order is for the consumer to say
-	repairedKey                 // on the source under a key that a repair rewrites
+	seenOnSource    replayFlags = 1 << iota // it has a record in the source's replay
+	stateOnSource                           // its last record on the source has a value
+	seenOnTarget                            // it has a record in the target's replay
+	stateOnTarget                           // its last record on the target has a value
+	sameValue                               // and that is the value on the source
+	onTwoPartitions                         // seen on several partitions of the source: in which order is for the consumer to say
+	repairedKey                             // on the source under a key that a repair rewrites
 )
 
 func (r *replayed) set(flag replayFlags, on bool) {
@@ -197,6 +197,7 @@ type businessKey struct {
 	latest int64 // sequence number written last on the target, or noSequence
 }
 
+// noSequence is no sequence number, since those are not negative.
 const noSequence int64 = -1
 
 // observation is one record of a replay, reduced to what the comparison needs.
@@ -283,7 +284,7 @@ type difference uint8
 
 const (
 	nothing         difference = iota // no state on either side, and no trace that could matter
-	same                              //
+	same                              // the same value on both
 	lost                              // a state on the source, none on the target
 	different                         // the value differs
 	undeleted                         // deleted on the source, a state on the target
@@ -292,7 +293,7 @@ const (
 	confusable                        // only on the target, and the job may ask for it
 	confusableTrace                   // the same of a tombstone that the runtime keeps as an entry
 	undefined                         // on several partitions of the source
-	repaired                          // under a repaired key
+	repaired                          // only on the target, under a key that could not be parsed before its repair
 )
 
 // compare says what the two replays made of a state key.
@@ -311,7 +312,10 @@ func (t *replays) compare(state *replayed) difference {
 	case onSource && onTarget && state.is(sameValue):
 		return same
 	case state.is(repairedKey) && !state.is(seenOnSource):
-		return repaired
+		if onTarget {
+			return repaired
+		}
+		return nothing
 	case state.is(onTwoPartitions) && state.is(seenOnTarget) && (onSource || onTarget):
 		return undefined
 	case onSource && onTarget:
