@@ -102,6 +102,15 @@ func commandList(stdin io.Reader) []*cli.Command {
 			Action: runMigrate,
 		},
 		{
+			Name:  "repair",
+			Usage: "turn reviewed keys of unparseable.jsonl into a repairs file for the next plan",
+			UsageText: "rekey repair --run-dir DIR --accept REASON[,REASON...]\n" +
+				"rekey repair --run-dir DIR --edit FILE\n\n" +
+				"example: rekey repair --run-dir ./run --accept bad-event-uuid",
+			Flags:  join(runDirFlag(), repairFlags(), outputFlags()),
+			Action: runRepair,
+		},
+		{
 			Name:  "explain",
 			Usage: "show how keys parse, what they become, and which partition they land on",
 			UsageText: "rekey explain [flags] KEY...   (- reads keys from standard input, one a line)\n\n" +
@@ -216,6 +225,12 @@ func planFlags() []cli.Flag {
 		runDirFlag(), formatFlags(),
 		[]cli.Flag{
 			text("on-unparseable", string(defaults.OnUnparseable), "`POLICY` for keys that cannot be parsed: fail, quarantine, copy"),
+			text("repairs", "", "repairs `FILE` for keys that cannot be parsed, as rekey repair writes it"),
+			&cli.BoolFlag{Name: "allow-unused-repairs", Usage: "accept repairs of keys that are not in the topic", EnvVars: env("allow-unused-repairs")},
+			text("on-collision", defaults.OnCollision, "`WHAT` to do when two keys become one: fail, latest keeps the one with the latest record"),
+			text("prune", "", "prune `FILE`: forget each business key up to its sequence number; JSON lines or CSV"),
+			text("prune-before", "", "marker `FILE` of the oldest checkpoint to keep: forget the keys that end before it"),
+			text("pruned", "", "`FORM` of pruned keys: tombstone (the default), omit"),
 			text("history", string(defaults.History), "`RECORDS` to copy of each key: all, latest"),
 			text("align", defaults.Align, "pad the target up to `WHERE`, for old recovery markers: source-end, none, or a FILE with a savepoint's markers"),
 			&cli.Int64Flag{Name: "max-padding", Usage: "refuse to write more than `N` padding records (default: no limit)", EnvVars: env("max-padding")},
@@ -224,6 +239,13 @@ func planFlags() []cli.Flag {
 			text("compression", "", "`CODEC` of the target, if not the source's: none, gzip, snappy, lz4, zstd"),
 			text("isolation-level", defaults.Isolation, "`LEVEL`: read_uncommitted copies aborted records, which the job sees; read_committed leaves them out"),
 		})
+}
+
+func repairFlags() []cli.Flag {
+	return []cli.Flag{
+		text("accept", "", "`REASON` or several with commas: accept what is suggested for their keys"),
+		text("edit", "", "`FILE` with lines made by hand: rewrite, drop or copy"),
+	}
 }
 
 func runDirFlag() []cli.Flag {
@@ -284,6 +306,14 @@ func runPhase(c *cli.Context, phase func(migrate.RunOptions, migrate.Environment
 	o := migrate.RunOptions{Connections: connections(c), RunDir: c.String("run-dir"), AllowLiveSource: c.Bool("allow-live-source")}
 	out, err := phase(o, environment(c))
 	return errors.Join(err, show(c, finished(out)))
+}
+
+func runRepair(c *cli.Context) error {
+	if err := noArguments(c); err != nil {
+		return err
+	}
+	out, err := migrate.Repair(migrate.RepairOptions{RunDir: c.String("run-dir"), Accept: list(c.String("accept")), Edit: c.String("edit")}, environment(c))
+	return errors.Join(err, show(c, viewOf(out)))
 }
 
 func runRehearse(c *cli.Context) error {
@@ -433,6 +463,24 @@ func count(c *cli.Context, flag string) (int32, error) {
 	return int32(n), nil
 }
 
+// onlyExtension refuses flags that an extension would not look at: what was
+// decided for the first capture holds for all.
+func onlyExtension(c *cli.Context) error {
+	for _, flag := range planFlags() {
+		name := flag.Names()[0]
+		switch name {
+		case "source", "target", "run-dir", "align", "max-padding":
+			continue
+		}
+		// A variable of the environment may be there for the first plan.
+		_, inEnvironment := os.LookupEnv(env(name)[0])
+		if c.IsSet(name) && !inEnvironment {
+			return usage(fmt.Errorf("--%s does not go with --extend: an extension keeps what the plan says", name))
+		}
+	}
+	return nil
+}
+
 // noArguments refuses words that are no flags: usually a flag's value that
 // lost its flag.
 func noArguments(c *cli.Context) error {
@@ -464,6 +512,11 @@ func planOptions(c *cli.Context) (migrate.PlanOptions, error) {
 	if err != nil {
 		return migrate.PlanOptions{}, err
 	}
+	if c.Bool("extend") {
+		if err := onlyExtension(c); err != nil {
+			return migrate.PlanOptions{}, err
+		}
+	}
 	o := migrate.PlanOptions{
 		Connections: connections(c),
 		Source:      c.String("source"), Target: c.String("target"), RunDir: c.String("run-dir"),
@@ -471,6 +524,8 @@ func planOptions(c *cli.Context) (migrate.PlanOptions, error) {
 		OnUnparseable: rewrite.Policy(c.String("on-unparseable")), History: rewrite.History(c.String("history")),
 		Align: c.String("align"), TargetPartitions: partitions, TargetConfig: map[string]string{},
 		Compression: c.String("compression"), Isolation: c.String("isolation-level"),
+		Repairs: c.String("repairs"), AllowUnusedRepairs: c.Bool("allow-unused-repairs"), OnCollision: c.String("on-collision"),
+		Prune: c.String("prune"), PruneBefore: c.String("prune-before"), Pruned: rewrite.PrunedAs(c.String("pruned")),
 		Extend: c.Bool("extend"), MaxPadding: c.Int64("max-padding"),
 	}
 	for _, setting := range c.StringSlice("target-config") {
@@ -484,11 +539,12 @@ func planOptions(c *cli.Context) (migrate.PlanOptions, error) {
 }
 
 func environment(c *cli.Context) migrate.Environment {
+	warnf := func(format string, args ...any) { fmt.Fprintf(c.App.ErrWriter, "rekey: "+format+"\n", args...) }
 	logf := func(string, ...any) {}
 	if c.Bool("verbose") {
 		logf = func(format string, args ...any) { fmt.Fprintf(c.App.ErrWriter, format+"\n", args...) }
 	}
-	return migrate.Environment{Version: "rekey " + c.App.Version, Now: time.Now, Progress: newProgress(c), Logf: logf}
+	return migrate.Environment{Version: "rekey " + c.App.Version, Now: time.Now, Progress: newProgress(c), Logf: logf, Warnf: warnf}
 }
 
 // show writes a result to standard output in the form that was asked for.

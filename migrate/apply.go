@@ -303,10 +303,10 @@ func (a *applier) takeOver(ctx context.Context) error {
 	a.writer = newTopicWriter(c, p.Target.Topic, int(p.Target.Partitions), identity, codec, a.messageLimit(ctx))
 	a.acked.Store(&a.writer.acked)
 	if err := a.fence(ctx); err != nil {
-		return errors.Join(err, a.closeWriter())
+		return cmp.Or(err, a.closeWriter())
 	}
 	if err := a.checkPrefix(ctx); err != nil {
-		return errors.Join(err, a.closeWriter())
+		return cmp.Or(err, a.closeWriter())
 	}
 	return nil
 }

@@ -14,6 +14,7 @@ import (
 type Connection struct {
 	Bootstrap  []string // host:port
 	Properties string   // path of a client.properties file, or ""
+	flag       string   // of Properties, for errors; "" is --command-config
 }
 
 // Connections are those of both sides. A Target without Bootstrap is the
@@ -27,7 +28,9 @@ func (c Connections) target() Connection {
 	if len(c.Target.Bootstrap) == 0 {
 		return c.Source
 	}
-	return c.Target
+	target := c.Target
+	target.flag = "--target-command-config"
+	return target
 }
 
 func (c Connections) validate() error {
@@ -184,10 +187,11 @@ func (o RunOptions) Validate() error {
 
 // Environment is what a phase needs besides its options.
 type Environment struct {
-	Version  string           // of the tool, for reports
-	Now      func() time.Time // the clock
-	Progress Progress         // never nil; NoProgress for none
-	Logf     func(format string, args ...any)
+	Version  string                           // of the tool, for reports
+	Now      func() time.Time                 // the clock
+	Progress Progress                         // never nil; NoProgress for none
+	Logf     func(format string, args ...any) // details for whoever asked for them
+	Warnf    func(format string, args ...any) // what everybody should see; nil: Logf
 	// TransactionPatience is how long plan waits for a transaction that is open
 	// on the source; 0 means half a minute.
 	TransactionPatience time.Duration
@@ -196,3 +200,11 @@ type Environment struct {
 func usage(what, do string) error {
 	return &Failure{Kind: ErrUsage, What: what, Do: do}
 }
+func (e Environment) warn(format string, args ...any) {
+	if e.Warnf != nil {
+		e.Warnf(format, args...)
+		return
+	}
+	e.Logf(format, args...)
+}
+

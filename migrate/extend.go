@@ -51,7 +51,7 @@ func extendPlan(ctx context.Context, o PlanOptions, env Environment) (*report.Re
 		return nil, err
 	}
 	if grownBy(ends, p.ends()) == 0 {
-		env.Logf("nothing was appended to %s since its end was captured; the plan stays as it is", p.Source.Topic)
+		env.warn("nothing was appended to %s since its end was captured; the plan stays as it is", p.Source.Topic)
 		return earlier, nil
 	}
 	pl := planner{options: o, env: env, dir: dir, sides: sides, plan: p, prints: newFingerprinter(), rules: rules, earlier: earlier}

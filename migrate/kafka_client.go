@@ -29,18 +29,18 @@ const patience = 2 * time.Minute
 
 // cluster is a connection to one Kafka cluster.
 type cluster struct {
-	client    sarama.Client
-	admin     sarama.ClusterAdmin
-	config    *sarama.Config
-	bootstrap []string
-	env       Environment
-	patience  time.Duration
+	client     sarama.Client
+	admin      sarama.ClusterAdmin
+	config     *sarama.Config
+	connection Connection
+	env        Environment
+	patience   time.Duration
 }
 
 // connect opens a client. An unreachable or refusing broker is told apart from
 // wrong properties, which are ErrUsage.
 func connect(ctx context.Context, to Connection, env Environment) (*cluster, error) {
-	config, err := clientConfig(to.Properties, env)
+	config, err := clientConfig(to, env)
 	if err != nil {
 		return nil, err
 	}
@@ -52,7 +52,7 @@ func connect(ctx context.Context, to Connection, env Environment) (*cluster, err
 	if err != nil {
 		return nil, errors.Join(connectFailure(to.Bootstrap, err), client.Close())
 	}
-	return &cluster{client: client, admin: admin, config: config, bootstrap: to.Bootstrap, env: env, patience: patience}, nil
+	return &cluster{client: client, admin: admin, config: config, connection: to, env: env, patience: patience}, nil
 }
 
 func connectFailure(bootstrap []string, err error) error {
@@ -71,7 +71,7 @@ func connectFailure(bootstrap []string, err error) error {
 var errUnreachable = errors.New("broker unreachable")
 
 // addresses are the bootstrap servers as on a command line.
-func (c *cluster) addresses() string { return strings.Join(c.bootstrap, ",") }
+func (c *cluster) addresses() string { return strings.Join(c.connection.Bootstrap, ",") }
 
 // Close closes all connections of the shared client. Links close their own.
 func (c *cluster) Close() error { return c.admin.Close() }
@@ -236,6 +236,9 @@ func (c *cluster) topicConfigs(ctx context.Context, topic string) (map[string]to
 	return out, err
 }
 
+// errNotYet is the state of something that the brokers do in their own time.
+var errNotYet = errors.New("not yet done")
+
 // topicConfig is one effective setting; own means set on the topic itself
 // rather than inherited from the brokers.
 type topicConfig struct {
@@ -243,7 +246,9 @@ type topicConfig struct {
 	own   bool
 }
 
-// setConfigs changes settings of a topic; a nil value returns to the default.
+// setConfigs changes settings of a topic; a nil value returns to the default. It
+// returns when the brokers say that the new settings are in force: until then
+// another broker may still show the old ones.
 func (c *cluster) setConfigs(ctx context.Context, topic string, settings map[string]*string) error {
 	entries := map[string]sarama.IncrementalAlterConfigsEntry{}
 	for name, value := range settings {
@@ -253,12 +258,27 @@ func (c *cluster) setConfigs(ctx context.Context, topic string, settings map[str
 		}
 		entries[name] = sarama.IncrementalAlterConfigsEntry{Operation: operation, Value: value}
 	}
-	return c.retry(ctx, "alter the configs of topic "+topic, func() error {
+	err := c.retry(ctx, "alter the configs of topic "+topic, func() error {
 		err := c.admin.IncrementalAlterConfig(sarama.TopicResource, topic, entries, false)
 		if errors.Is(err, sarama.ErrTopicAuthorizationFailed) {
 			return notPermitted("AlterConfigs", "topic "+topic, err)
 		}
 		return err
+	})
+	if err != nil {
+		return err
+	}
+	return c.retry(ctx, "wait for the configs of topic "+topic, func() error {
+		now, err := c.topicConfigs(ctx, topic)
+		if err != nil {
+			return err
+		}
+		for name, value := range settings {
+			if have := now[name]; have.own != (value != nil) || value != nil && have.value != *value {
+				return fmt.Errorf("%s is still %q: %w", name, have.value, errNotYet)
+			}
+		}
+		return nil
 	})
 }
 
@@ -353,7 +373,7 @@ func transient(err error) bool {
 		sarama.ErrConcurrentTransactions, sarama.ErrThrottlingQuotaExceeded, sarama.ErrPreferredLeaderNotAvailable,
 		sarama.ErrReassignmentInProgress, sarama.ErrListenerNotFound,
 		sarama.ErrOutOfBrokers, sarama.ErrNotConnected, sarama.ErrControllerNotAvailable, sarama.ErrIncompleteResponse,
-		io.EOF, io.ErrUnexpectedEOF, io.ErrClosedPipe, net.ErrClosed,
+		errNotYet, io.EOF, io.ErrUnexpectedEOF, io.ErrClosedPipe, net.ErrClosed,
 	} {
 		if errors.Is(err, known) {
 			return true

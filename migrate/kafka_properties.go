@@ -1,6 +1,7 @@
 package migrate
 
 import (
+	"cmp"
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
@@ -18,27 +19,28 @@ import (
 // in the format of Kafka's own tools; path "" means defaults. Settings that
 // rekey knows but does not support are refused by name, unknown ones are
 // logged by name, so that none is ignored in silence.
-func clientConfig(path string, env Environment) (*sarama.Config, error) {
+func clientConfig(to Connection, env Environment) (*sarama.Config, error) {
 	config := sarama.NewConfig()
 	config.Version = sarama.V3_6_0_0
 	config.ClientID = "rekey"
 	config.Metadata.AllowAutoTopicCreation = false
 	config.Metadata.Retry.Max = 3
 	config.Net.DialTimeout = 10 * time.Second
+	path := to.Properties
 	if path == "" {
 		return config, nil
 	}
 	loader := properties.Loader{Encoding: properties.UTF8, DisableExpansion: true}
 	file, err := loader.LoadFile(path)
 	if err != nil {
-		return nil, &Failure{Kind: ErrUsage, What: "cannot read --command-config", Cause: err, Do: "give the path of a client.properties file"}
+		return nil, &Failure{Kind: ErrUsage, What: "cannot read the file of " + cmp.Or(to.flag, "--command-config"), Cause: err, Do: "give the path of a client.properties file"}
 	}
 	settings := clientProperties{path: path, values: file.Map(), used: map[string]bool{}}
 	if err := settings.apply(config); err != nil {
-		return nil, &Failure{Kind: ErrUsage, What: path, Cause: err}
+		return nil, &Failure{Kind: ErrUsage, What: path, Cause: err, Do: "correct this setting in the file, which is in the format of Kafka's own tools"}
 	}
 	if unknown := settings.unused(); len(unknown) > 0 {
-		env.Logf("%s: settings that rekey does not know are ignored: %s", path, strings.Join(unknown, ", "))
+		env.warn("%s: settings that rekey does not know are ignored: %s", path, strings.Join(unknown, ", "))
 	}
 	return config, nil
 }

@@ -77,7 +77,7 @@ func readMarkers(path string) (markerSet, error) {
 	content, err := os.ReadFile(path)
 	if err != nil {
 		return markerSet{}, &Failure{Kind: ErrUsage, What: "cannot read the marker file", Cause: err,
-			Do: `name a file that holds {"offsets": {"0": 123, …}}, or give --marker at-end`}
+			Do: `name a file that holds {"offsets": {"0": 123, …}}`}
 	}
 	set, err := parseMarkers(content)
 	if err != nil {

@@ -183,7 +183,7 @@ func tombstoneRetention(configs map[string]topicConfig) int64 {
 func sourceTopic(ctx context.Context, c *cluster, name string) (topicState, error) {
 	state, err := c.topic(ctx, name)
 	if errors.Is(err, errNoTopic) {
-		return state, usage(fmt.Sprintf("the source topic %s does not exist at %v", name, c.bootstrap), "check --source and --bootstrap-server; topic names are case-sensitive")
+		return state, usage(fmt.Sprintf("the source topic %s does not exist at %s", name, c.addresses()), "check --source and --bootstrap-server; topic names are case-sensitive")
 	}
 	return state, err
 }
