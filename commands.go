@@ -201,7 +201,7 @@ func connectionFlags() []cli.Flag {
 	return []cli.Flag{
 		text("bootstrap-server", "", "`HOST:PORT` of brokers, separated by commas"),
 		text("command-config", "", "client.properties `FILE` as for Kafka's own tools"),
-		text("target-bootstrap-server", "", "`HOST:PORT` of the target's brokers, if on another cluster"),
+		text("target-bootstrap-server", "", "`HOST:PORT` of the target's brokers, if elsewhere"),
 		text("target-command-config", "", "client.properties `FILE` for the target's cluster"),
 	}
 }
@@ -225,17 +225,17 @@ func planFlags() []cli.Flag {
 		runDirFlag(), formatFlags(),
 		[]cli.Flag{
 			text("on-unparseable", string(defaults.OnUnparseable), "`POLICY` for keys that cannot be parsed: fail, quarantine, copy"),
-			text("repairs", "", "repairs `FILE` for keys that cannot be parsed, as rekey repair writes it"),
+			text("repairs", "", "repairs `FILE`, as rekey repair writes it"),
 			&cli.BoolFlag{Name: "allow-unused-repairs", Usage: "accept repairs of keys that are not in the topic", EnvVars: env("allow-unused-repairs")},
-			text("on-collision", defaults.OnCollision, "`WHAT` to do when two keys become one: fail, latest keeps the one with the latest record"),
-			text("prune", "", "prune `FILE`: forget each business key up to its sequence number; JSON lines or CSV"),
-			text("prune-before", "", "marker `FILE` of the oldest checkpoint to keep: forget the keys that end before it"),
+			text("on-collision", defaults.OnCollision, "`WHAT` to do if keys become one: fail, latest (keep the one with the latest record)"),
+			text("prune", "", "forget what `FILE` lists: business keys, up to a number"),
+			text("prune-before", "", "forget what ends before the marker `FILE`"),
 			text("pruned", "", "`FORM` of pruned keys: tombstone (the default), omit"),
-			text("history", string(defaults.History), "`RECORDS` to copy of each key: all, latest"),
+			text("history", string(defaults.History), "`RECORDS` to copy of a key: all, latest"),
 			text("align", defaults.Align, "pad the target up to `WHERE`, for old recovery markers: source-end, none, or a FILE with a savepoint's markers"),
 			&cli.Int64Flag{Name: "max-padding", Usage: "refuse to write more than `N` padding records (default: no limit)", EnvVars: env("max-padding")},
 			&cli.IntFlag{Name: "target-partitions", Usage: "partition `COUNT` of the target, if not the source's", EnvVars: env("target-partitions")},
-			&cli.StringSliceFlag{Name: "target-config", Usage: "`NAME=VALUE` of a target topic setting; repeat it for more", EnvVars: env("target-config")},
+			&cli.StringSliceFlag{Name: "target-config", Usage: "`NAME=VALUE` of a target topic setting; repeatable", EnvVars: env("target-config")},
 			text("compression", "", "`CODEC` of the target, if not the source's: none, gzip, snappy, lz4, zstd"),
 			text("isolation-level", defaults.Isolation, "`LEVEL`: read_uncommitted copies aborted records, which the job sees; read_committed leaves them out"),
 		})

@@ -32,7 +32,7 @@ func Apply(ctx context.Context, o RunOptions, env Environment) (*report.Apply, e
 	if err := p.checkFiles(dir); err != nil {
 		return nil, err
 	}
-	rules, err := p.rules()
+	rules, err := p.rules(dir)
 	if err != nil {
 		return nil, err
 	}

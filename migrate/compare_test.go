@@ -73,7 +73,7 @@ type sideBySide struct {
 
 func (s sideBySide) compare(t testing.TB) (*comparison, outcome) {
 	t.Helper()
-	rules, err := s.plan.rules()
+	rules, err := s.plan.rules("")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -53,12 +53,20 @@ const (
 // PlanOptions are the choices of one plan.
 type PlanOptions struct {
 	Connections
-	Source, Target   string // topics
-	RunDir           string
-	From, To         string // names of key formats
-	Partitioner      string
-	OnUnparseable    rewrite.Policy
-	History          rewrite.History
+	Source, Target string // topics
+	RunDir         string
+	From, To       string // names of key formats
+	Partitioner    string
+	OnUnparseable  rewrite.Policy
+	History        rewrite.History
+
+	Repairs            string // path of a repairs file, or ""
+	AllowUnusedRepairs bool   // accept repairs of keys that are not in the topic
+	OnCollision        string // OnCollisionFail or OnCollisionLatest
+	Prune              string // path of a prune list, or ""
+	PruneBefore        string // path of a marker file, or ""
+	Pruned             rewrite.PrunedAs
+
 	Align            string            // AlignSourceEnd, AlignNone or the path of a marker file
 	MaxPadding       int64             // most padding records that apply may write; 0: no limit
 	TargetPartitions int32             // 0: as many as the source has
@@ -79,7 +87,7 @@ func DefaultPlanOptions() PlanOptions {
 	return PlanOptions{
 		From: "legacy", To: "escaped", Partitioner: "flink-agents",
 		OnUnparseable: rewrite.PolicyFail, History: rewrite.HistoryAll,
-		Align: AlignSourceEnd, Isolation: IsolationUncommitted,
+		OnCollision: OnCollisionFail, Align: AlignSourceEnd, Isolation: IsolationUncommitted,
 	}
 }
 
@@ -109,6 +117,9 @@ func (o PlanOptions) Validate() error {
 	if _, err := o.alignment(); err != nil {
 		return err
 	}
+	if err := o.validateRules(); err != nil {
+		return err
+	}
 	if o.MaxPadding < 0 {
 		return usage(fmt.Sprintf("--max-padding %d is negative", o.MaxPadding), "leave it out for no limit")
 	}
@@ -119,6 +130,39 @@ func (o PlanOptions) Validate() error {
 	}
 	if !slices.Contains([]string{IsolationUncommitted, IsolationCommitted}, o.Isolation) {
 		return usage(fmt.Sprintf("unknown --isolation-level %q", o.Isolation), "known: read_uncommitted, read_committed")
+	}
+	return nil
+}
+
+// validateRules looks at the files of rules, before anything is connected to.
+func (o PlanOptions) validateRules() error {
+	prunes := o.Prune != "" || o.PruneBefore != ""
+	switch {
+	case !slices.Contains([]string{OnCollisionFail, OnCollisionLatest}, o.OnCollision):
+		return usage(fmt.Sprintf("unknown --on-collision %q", o.OnCollision), "known: fail, latest")
+	case o.Pruned != "" && !prunes:
+		return usage("--pruned without --prune or --prune-before", "nothing is pruned unless a rule says what: give one, or leave --pruned out")
+	case o.AllowUnusedRepairs && o.Repairs == "":
+		return usage("--allow-unused-repairs without --repairs", "leave it out, or name the repairs file")
+	}
+	if o.Repairs != "" {
+		rules, err := o.rules(max(1, o.TargetPartitions))
+		if err != nil {
+			return err
+		}
+		if _, err := readRepairsFile(o.Repairs, rules); err != nil {
+			return err
+		}
+	}
+	if o.Prune != "" {
+		if _, err := readPruneList(o.Prune); err != nil {
+			return err
+		}
+	}
+	if o.PruneBefore != "" {
+		if _, err := readMarkers(o.PruneBefore); err != nil {
+			return err
+		}
 	}
 	return nil
 }
@@ -157,7 +201,7 @@ func (o PlanOptions) rules(targetPartitions int32) (rewrite.Rules, error) {
 	}
 	rules := rewrite.Rules{
 		From: from, To: to, Partitioner: partitioner, TargetPartitions: targetPartitions,
-		OnUnparseable: o.OnUnparseable, History: o.History,
+		OnUnparseable: o.OnUnparseable, History: o.History, Pruned: o.Pruned,
 	}
 	if err := rules.Validate(); err != nil {
 		return rewrite.Rules{}, usage(err.Error(), "rekey plan --help lists what each flag takes")
@@ -197,9 +241,6 @@ type Environment struct {
 	TransactionPatience time.Duration
 }
 
-func usage(what, do string) error {
-	return &Failure{Kind: ErrUsage, What: what, Do: do}
-}
 func (e Environment) warn(format string, args ...any) {
 	if e.Warnf != nil {
 		e.Warnf(format, args...)
@@ -208,3 +249,6 @@ func (e Environment) warn(format string, args ...any) {
 	e.Logf(format, args...)
 }
 
+func usage(what, do string) error {
+	return &Failure{Kind: ErrUsage, What: what, Do: do}
+}

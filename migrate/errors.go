@@ -31,8 +31,8 @@ var (
 //	4  the world changed: topic re-created, partitions added, log start passed
 //	   what is needed, source still written to, plan edited
 //	5  verify or rehearse found a difference
-//	6  preflight refused: permissions, sizes, timestamps, replication, target
-//	   not empty or wrongly configured
+//	6  preflight refused: permissions, sizes, timestamps, replication,
+//	   colliding keys, target not empty or wrongly configured
 //	7  interrupted; the same command resumes
 func ExitCode(err error) int {
 	switch {

@@ -30,7 +30,7 @@ func extendPlan(ctx context.Context, o PlanOptions, env Environment) (*report.Re
 	if err := p.checkFiles(dir); err != nil {
 		return nil, err
 	}
-	rules, err := p.rules()
+	rules, err := p.rules(dir)
 	if err != nil {
 		return nil, err
 	}
@@ -135,6 +135,13 @@ func (o PlanOptions) agreesWith(p *plan) error {
 	} {
 		if option.given != "" && option.given != option.planned {
 			return usage(fmt.Sprintf("the plan in %s has %s %s, not %s", o.RunDir, option.flag, option.planned, option.given), "leave the flag out to extend that plan")
+		}
+	}
+	for _, option := range []struct{ flag, given string }{
+		{"--repairs", o.Repairs}, {"--prune", o.Prune}, {"--prune-before", o.PruneBefore}, {"--pruned", string(o.Pruned)},
+	} {
+		if option.given != "" {
+			return usage(fmt.Sprintf("%s with --extend", option.flag), "an extension keeps the rules of its plan: leave the flag out, or make a new plan with a new --run-dir")
 		}
 	}
 	return nil

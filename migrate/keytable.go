@@ -18,7 +18,11 @@ func newFingerprinter() fingerprinter {
 }
 
 func (f fingerprinter) of(key []byte) fingerprint {
-	return fingerprint{maphash.Bytes(f[0], key), maphash.Bytes(f[1], key)}
+	print := fingerprint{maphash.Bytes(f[0], key), maphash.Bytes(f[1], key)}
+	if key == nil {
+		print[0]++ // null and empty are two keys
+	}
+	return print
 }
 
 // keyTable maps fingerprints to values of a fixed size. It exists because a

@@ -3,8 +3,12 @@ package migrate
 import (
 	"context"
 	"fmt"
+	"maps"
+	"reflect"
+	"slices"
 
 	"rekey/report"
+	"rekey/rewrite"
 )
 
 // Outcome is what the phases of Migrate have to say; nil for phases that did
@@ -57,11 +61,60 @@ func (o PlanOptions) sameAs(dir runDir) error {
 		{"--from", o.From, p.From}, {"--to", o.To, p.To}, {"--partitioner", o.Partitioner, p.Partitioner},
 		{"--on-unparseable", string(o.OnUnparseable), string(p.OnUnparseable)}, {"--history", string(o.History), string(p.History)},
 		{"--align", align, p.Align}, {"--isolation-level", o.Isolation, p.Isolation},
+		{"--on-collision", o.OnCollision, p.OnCollision},
 	} {
 		if option.given != option.planned {
 			return usage(fmt.Sprintf("%s holds a plan with %s %s, not %s", string(dir), option.flag, option.planned, option.given),
 				"repeat the flags of that plan to go on with it, or name a new --run-dir")
 		}
+	}
+	return o.sameRules(p, dir)
+}
+
+// sameRules refuses repairs and prune rules that differ from those of a plan.
+func (o PlanOptions) sameRules(p *plan, dir runDir) error {
+	differs := func(flag string) error {
+		return usage(fmt.Sprintf("%s holds a plan with other content of %s", string(dir), flag),
+			"repeat the flags and files of that plan to go on with it, or name a new --run-dir")
+	}
+	repairs := newRepairSet(rewrite.Rules{})
+	if o.Repairs != "" {
+		rules, err := p.formats()
+		if err != nil {
+			return err
+		}
+		if repairs, err = readRepairsFile(o.Repairs, rules); err != nil {
+			return err
+		}
+	}
+	if !reflect.DeepEqual(repairs.sorted(), p.Repairs) {
+		return differs("--repairs")
+	}
+	var given pruneList
+	var err error
+	if o.Prune != "" {
+		if given, err = readPruneList(o.Prune); err != nil {
+			return err
+		}
+	}
+	planned, err := p.prunes(dir)
+	if err != nil {
+		return err
+	}
+	if !maps.Equal(given, planned) {
+		return differs("--prune")
+	}
+	var before []int64
+	if o.PruneBefore != "" {
+		if before, _, err = o.pruneBefore(p); err != nil {
+			return err
+		}
+	}
+	if !slices.Equal(before, p.PruneBefore) {
+		return differs("--prune-before")
+	}
+	if o.Pruned != "" && o.Pruned != p.Pruned {
+		return differs("--pruned")
 	}
 	return nil
 }

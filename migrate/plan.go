@@ -54,13 +54,19 @@ func Plan(ctx context.Context, o PlanOptions, env Environment) (*report.Report, 
 		Schema: planSchema, Tool: env.Version, CreatedAt: env.Now().UTC(),
 		From: o.From, To: o.To, Partitioner: o.Partitioner, OnUnparseable: o.OnUnparseable,
 		History: o.History, Align: align, Isolation: o.Isolation, Compression: o.Compression,
-		Refusals: []refusal{}, Files: []sealedFile{},
+		OnCollision: o.OnCollision, Refusals: []refusal{}, Files: []sealedFile{},
+	}
+	if o.Prune != "" || o.PruneBefore != "" {
+		p.Pruned = cmp.Or(o.Pruned, rewrite.PrunedTombstone)
 	}
 	planner := planner{options: o, env: env, dir: dir, sides: sides, plan: p, prints: newFingerprinter()}
 	if err := planner.describe(ctx); err != nil {
 		return nil, err
 	}
 	if err := planner.capture(ctx, nil); err != nil {
+		return nil, err
+	}
+	if err := planner.checkPruneBefore(); err != nil {
 		return nil, err
 	}
 	return planner.scanAndSeal(ctx)
@@ -115,6 +121,12 @@ type planner struct {
 	rules    rewrite.Rules
 	findings []report.Finding
 	earlier  *report.Report // of the captures before an extension, or nil
+
+	repairs   *repairSet // of --repairs, or nil
+	claims    *claims
+	strays    strays
+	causes    map[string]int64 // records of unparseable keys by the cause that a suggestion names
+	undecided struct{ keys, records int64 }
 }
 
 // describe learns both topics' identity and settles what the target will be.
@@ -163,7 +175,13 @@ func (pl *planner) describe(ctx context.Context) error {
 			return err
 		}
 	}
-	pl.rules, err = p.rules()
+	if err := pl.chooseRepairs(); err != nil {
+		return err
+	}
+	if err := pl.choosePrunes(); err != nil {
+		return err
+	}
+	pl.rules, err = p.rules(pl.dir)
 	return err
 }
 
@@ -351,8 +369,14 @@ func (pl *planner) scanAndSeal(ctx context.Context) (*report.Report, error) {
 			}
 		}
 	}()
-	total, err := pl.scan(ctx, bad, spools)
+	total, err := pl.scanSettled(ctx, bad, spools)
 	if err != nil {
+		return nil, err
+	}
+	if err := pl.checkRepairsUsed(bad); err != nil {
+		return nil, err
+	}
+	if err := pl.findSplitKeys(ctx, &pl.strays); err != nil {
 		return nil, err
 	}
 	c := &pl.plan.Captures[len(pl.plan.Captures)-1]
@@ -376,6 +400,12 @@ func (pl *planner) scanAndSeal(ctx context.Context) (*report.Report, error) {
 	if err := pl.writeQuarantine(spools); err != nil {
 		return nil, err
 	}
+	if err := pl.reportPruned(&total.pruned, r); err != nil {
+		return nil, err
+	}
+	if err := collisionsReport(pl.plan.Claims, r); err != nil {
+		return nil, err
+	}
 	if err := pl.checkLive(ctx); err != nil {
 		return nil, err
 	}
@@ -390,12 +420,37 @@ func (pl *planner) scanAndSeal(ctx context.Context) (*report.Report, error) {
 	return r, pl.plan.refuse()
 }
 
-// scan asks for the decision on every record of the latest capture.
+// scanSettled scans, and scans once more if keys turn out to collide and the
+// plan says which of them give way: that changes the decisions.
+func (pl *planner) scanSettled(ctx context.Context, bad *badKeys, spools []quarantineSpool) (*tally, error) {
+	var err error
+	if pl.claims, err = newClaims(pl.rules, pl.plan.Claims); err != nil {
+		return nil, err
+	}
+	pl.strays.prints = pl.prints
+	total, err := pl.scan(ctx, bad, spools)
+	if err != nil {
+		return nil, err
+	}
+	again, err := pl.settleCollisions(ctx, pl.claims, bad)
+	if err != nil || !again {
+		return total, err
+	}
+	pl.claims = nil
+	return pl.scan(ctx, nil, nil)
+}
+
+// reader reads the source as the plan says.
+func (pl *planner) reader() *topicReader {
+	return &topicReader{cluster: pl.sides.source, topic: pl.plan.Source.Topic, skipAborted: pl.plan.Isolation == IsolationCommitted}
+}
+
+// scan asks for the decision on every record of the latest capture. In a scan
+// that only decides anew, bad and spools are nil: they have everything already.
 func (pl *planner) scan(ctx context.Context, bad *badKeys, spools []quarantineSpool) (*tally, error) {
 	p := pl.plan
 	c := &p.Captures[len(p.Captures)-1]
-	reader := &topicReader{cluster: pl.sides.source, topic: p.Source.Topic, skipAborted: p.Isolation == IsolationCommitted}
-	ask := demand{source: reader, rules: pl.rules, prints: pl.prints, count: &counter{progress: pl.env.Progress}}
+	ask := demand{source: pl.reader(), rules: pl.rules, prints: pl.prints, count: &counter{progress: pl.env.Progress}}
 	tallies := make([]*tally, p.Source.Partitions)
 	pl.env.Progress.Phase("scan "+p.Source.Topic, c.positions())
 	defer pl.env.Progress.Done()
@@ -405,10 +460,17 @@ func (pl *planner) scan(ctx context.Context, bad *badKeys, spools []quarantineSp
 			return err
 		}
 		tallies[span.Partition] = t
+		var watch watcher
+		if bad != nil {
+			t.strays, watch = &pl.strays, pl.claims.watcher()
+		}
 		stats, err := ask.each(ctx, span, span.From, func(r *rewrite.Record, d rewrite.Decision) error {
 			t.add(r, d)
-			if d.Problem == nil {
+			if bad == nil {
 				return nil
+			}
+			if err := watch.note(r); err != nil || d.Problem == nil {
+				return err
 			}
 			if err := bad.add(r); err != nil {
 				return err
@@ -459,9 +521,11 @@ const examplesInReport = 1000
 // writeBadKeys writes unparseable.jsonl and tells the report what is in it.
 func (pl *planner) writeBadKeys(bad *badKeys, r *report.Report) error {
 	byReason := map[string]*report.ReasonCount{}
+	pl.causes = map[string]int64{}
+	var repaired []report.BadKey
 	err := pl.dir.write(unparseableFileName, func(w io.Writer) error {
 		return bad.each(func(key []byte, stats *badKeyStats) error {
-			entry, err := badKeyEntry(pl.rules.From, pl.rules.OnUnparseable, key, stats)
+			entry, err := badKeyEntry(&pl.rules, key, stats)
 			if err != nil {
 				return err
 			}
@@ -476,6 +540,16 @@ func (pl *planner) writeBadKeys(bad *badKeys, r *report.Report) error {
 			}
 			count.Keys++
 			count.Records += entry.Records
+			if entry.Suggestion != nil {
+				pl.causes[entry.Suggestion.Cause] += entry.Records
+			}
+			switch {
+			case pl.rules.Repair(key) != nil:
+				repaired = append(repaired, entry)
+			case entry.Decision == rewrite.Refuse.String():
+				pl.undecided.keys++
+				pl.undecided.records += entry.Records
+			}
 			return report.WriteBadKey(w, entry)
 		})
 	})
@@ -488,6 +562,9 @@ func (pl *planner) writeBadKeys(bad *badKeys, r *report.Report) error {
 	slices.SortFunc(r.Unparseable, func(a, b report.ReasonCount) int {
 		return cmp.Or(cmp.Compare(b.Records, a.Records), cmp.Compare(a.Reason, b.Reason))
 	})
+	if err := pl.repairsReport(r, repaired); err != nil {
+		return err
+	}
 	return pl.sealFile(unparseableFileName, r.BadKeys)
 }
 

@@ -39,6 +39,12 @@ type plan struct {
 	Isolation     string          `json:"isolation_level"`
 	Compression   string          `json:"compression"`
 
+	OnCollision string           `json:"on_collision"`
+	Repairs     []report.Repair  `json:"repairs,omitempty"`      // in order of the key
+	Claims      []claim          `json:"claims,omitempty"`       // target keys that could stand for two source keys
+	Pruned      rewrite.PrunedAs `json:"pruned,omitempty"`       // with a prune rule; the list is in prune.jsonl
+	PruneBefore []int64          `json:"prune_before,omitempty"` // by source partition
+
 	Extends  []string     `json:"extends,omitempty"` // ids of this plan before each extension
 	Captures []capture    `json:"captures"`          // the first by plan, one more by each extension
 	Refusals []refusal    `json:"refusals"`          // why apply must not run; empty when it may
@@ -134,9 +140,36 @@ type sealedFile struct {
 	Lines  int64  `json:"lines"`
 }
 
-// rules are the rules of every decision under this plan.
-func (p *plan) rules() (rewrite.Rules, error) {
-	return PlanOptions{From: p.From, To: p.To, Partitioner: p.Partitioner, OnUnparseable: p.OnUnparseable, History: p.History}.rules(p.Target.Partitions)
+// rules are the rules of every decision under this plan. The prune list is read
+// from its file, which checkFiles has compared with the plan.
+func (p *plan) rules(dir runDir) (rewrite.Rules, error) {
+	rules, err := p.sealedRules()
+	if err == nil {
+		rules.Prunes, err = p.prunes(dir)
+	}
+	return rules, err
+}
+
+// sealedRules are those that stand in plan.json itself.
+func (p *plan) sealedRules() (rewrite.Rules, error) {
+	rules, err := p.formats()
+	if err != nil {
+		return rewrite.Rules{}, err
+	}
+	repairs, err := p.repairSet(rules)
+	if err != nil {
+		return rewrite.Rules{}, err
+	}
+	repairs.into(&rules)
+	rules.PruneBefore = p.PruneBefore
+	rules.Losers, err = losers(p.Claims)
+	return rules, err
+}
+
+// formats are the rules that need no file and no decision by hand.
+func (p *plan) formats() (rewrite.Rules, error) {
+	return PlanOptions{From: p.From, To: p.To, Partitioner: p.Partitioner, OnUnparseable: p.OnUnparseable, History: p.History,
+		Pruned: p.Pruned}.rules(p.Target.Partitions)
 }
 
 // spans are the ranges of one capture, by source partition; empty ones are
@@ -242,7 +275,13 @@ func (p *plan) check() error {
 	if len(p.Captures) == 0 {
 		return errors.New("it has no capture")
 	}
-	if _, err := p.rules(); err != nil {
+	if _, err := p.sealedRules(); err != nil {
+		return err
+	}
+	if p.PruneBefore != nil && len(p.PruneBefore) != int(p.Source.Partitions) {
+		return fmt.Errorf("it does not prune %d partitions", p.Source.Partitions)
+	}
+	if _, err := newClaims(rewrite.Rules{}, p.Claims); err != nil {
 		return err
 	}
 	if _, err := codecByName(p.Compression); err != nil {

@@ -32,7 +32,7 @@ func (pl *planner) newReport(t *tally) *report.Report {
 		Schema: report.SchemaVersion, Tool: pl.env.Version, CreatedAt: p.CreatedAt, RunDir: string(pl.dir),
 		Source: sourceReport(p), Target: targetReport(p),
 		Options: report.Options{From: p.From, To: p.To, Partitioner: p.Partitioner, OnUnparseable: string(p.OnUnparseable),
-			History: string(p.History), Align: p.Align, Compression: p.Compression, Isolation: p.Isolation},
+			OnCollision: p.OnCollision, History: string(p.History), Align: p.Align, Compression: p.Compression, Isolation: p.Isolation},
 		Counts: t.counts, Times: t.times,
 	}
 	r.Timeline = t.timeline.Buckets()
@@ -158,8 +158,12 @@ func breaks(p *plan, t *tally) []report.Break {
 func (pl *planner) judge(t *tally, r *report.Report) {
 	p := pl.plan
 	p.Refusals = []refusal{}
+	pl.splitFindings(&pl.strays)
 	pl.refusals(t, r)
 	pl.warnings(t)
+	pl.pruneFindings(r.Pruned)
+	pl.hintFindings(t, r)
+	pl.collisionFindings(r)
 	for _, found := range p.Refusals {
 		r.Findings = append(r.Findings, report.Finding{Severity: report.Refusal, Code: found.Code, Title: found.Text, Do: refusalAdvice[found.Code]})
 	}
@@ -194,29 +198,37 @@ func (pl *planner) judge(t *tally, r *report.Report) {
 var severityOrder = map[report.Severity]int{report.Refusal: 0, report.Warning: 1, report.Note: 2}
 
 var refusalAdvice = map[string]string{
-	"unparseable-keys": "read unparseable.jsonl; then plan again with --on-unparseable quarantine (set them aside in full) or copy (carry them over as they are)",
+	"unparseable-keys": "read unparseable.jsonl; then decide with rekey repair, or plan again with --on-unparseable quarantine (set them aside in full) or copy (carry them over as they are)",
 	"already-migrated": "this topic is the target of a migration; name the original topic with --source",
 	"padding":          "raise --max-padding; or pad only as far as the savepoint's own markers with --align FILE; or give up old markers with --align none",
+	"collision":        "see the collisions in report.txt; drop one key of each with a repair, or keep the latest with --on-collision latest",
+	"split-keys":       "use --pruned omit, which deletes nothing, or leave --prune-before out",
 	"timestamps":       "copy these records to a topic with sane timestamps first, or leave them out",
+}
+
+func (pl *planner) refuse(code string, exit int, format string, args ...any) {
+	pl.plan.Refusals = append(pl.plan.Refusals, refusal{Code: code, Exit: exit, Text: fmt.Sprintf(format, args...)})
 }
 
 // refusals are the reasons why apply must not run.
 func (pl *planner) refusals(t *tally, r *report.Report) {
-	refuse := func(code string, exit int, format string, args ...any) {
-		pl.plan.Refusals = append(pl.plan.Refusals, refusal{Code: code, Exit: exit, Text: fmt.Sprintf(format, args...)})
-	}
 	if t.migrated > 0 {
-		refuse("already-migrated", 6, "%d records carry the %s header, the first at partition %d, offset %d: the topic was already migrated",
+		pl.refuse("already-migrated", 6, "%d records carry the %s header, the first at partition %d, offset %d: the topic was already migrated",
 			t.migrated, rewrite.ProvenanceHeader, t.migratedAt.Partition, t.migratedAt.Offset)
 	}
-	if r.BadKeys > 0 && pl.plan.OnUnparseable == rewrite.PolicyFail {
-		refuse("unparseable-keys", 3, "%d keys (%d records) cannot be parsed, and the policy is to fail", r.BadKeys, t.counts.Unparseable)
+	if undecided := pl.undecided; undecided.keys > 0 {
+		pl.refuse("unparseable-keys", 3, "%d keys (%d records) cannot be parsed, and the policy is to fail", undecided.keys, undecided.records)
+	}
+	if n := len(r.Collisions); n > 0 && pl.plan.OnCollision != OnCollisionLatest {
+		first := r.Collisions[0].Keys
+		pl.refuse("collision", 6, "target keys that would stand for several source keys: %d, the first for %s (first at %s) and %s (first at %s)", n,
+			report.Shorten(first[0].Key, 100), first[0].First, report.Shorten(first[1].Key, 100), first[1].First)
 	}
 	if limit := pl.options.MaxPadding; limit > 0 && r.Padding.Records > limit {
-		refuse("padding", 6, "alignment takes %d padding records, --max-padding allows %d", r.Padding.Records, limit)
+		pl.refuse("padding", 6, "alignment takes %d padding records, --max-padding allows %d", r.Padding.Records, limit)
 	}
 	if t.late > 0 {
-		refuse("timestamps", 6, "%d records have a timestamp that cannot be written, the first at partition %d, offset %d: %d ms (microseconds or nanoseconds?); the range is -1 and 0 to %d",
+		pl.refuse("timestamps", 6, "%d records have a timestamp that cannot be written, the first at partition %d, offset %d: %d ms (microseconds or nanoseconds?); the range is -1 and 0 to %d",
 			t.late, t.lateAt.Partition, t.lateAt.Offset, t.lateMS, newestWritable)
 	}
 }
@@ -239,6 +251,7 @@ func (pl *planner) warnings(t *tally) {
 	find(report.Warning, "aborted", t.counts.Aborted, "Records of aborted transactions: %d",
 		"The job reads uncommitted data and has seen them. With --isolation-level read_uncommitted they are copied, with read_committed left out.",
 		"decide with --isolation-level")
+	find(report.Note, "dropped", t.counts.Dropped, "Records dropped because a repair says so: %d", "The repairs of the report list their keys.", "")
 	find(report.Warning, "copied", t.counts.Copied, "Records that keep a key that cannot be parsed: %d",
 		"Release 0.1-0.3 throws on lookups as long as they are there; release 0.4 refuses the topic.", "prefer --on-unparseable quarantine")
 	find(report.Note, "quarantined", t.counts.Quarantined, "Records set aside in quarantine.jsonl and not copied: %d", "", "")
@@ -246,11 +259,17 @@ func (pl *planner) warnings(t *tally) {
 
 // command is a command line of another phase of the same run.
 func (s *sides) command(phase, dir string) string {
-	line := fmt.Sprintf("rekey %s --bootstrap-server %s --run-dir %s", phase, s.source.addresses(), shellQuote(dir))
+	line := "rekey " + phase + " --bootstrap-server " + s.source.addresses()
+	if file := s.source.connection.Properties; file != "" {
+		line += " --command-config " + shellQuote(file)
+	}
 	if s.target != s.source {
 		line += " --target-bootstrap-server " + s.target.addresses()
+		if file := s.target.connection.Properties; file != "" {
+			line += " --target-command-config " + shellQuote(file)
+		}
 	}
-	return line
+	return line + " --run-dir " + shellQuote(dir)
 }
 
 // shellQuote quotes a word where a shell would take it apart.

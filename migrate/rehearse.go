@@ -89,7 +89,7 @@ func Rehearse(ctx context.Context, o RehearseOptions, env Environment) (*report.
 	if err := p.checkFiles(dir); err != nil {
 		return nil, err
 	}
-	rules, err := p.rules()
+	rules, err := p.rules(dir)
 	if err != nil {
 		return nil, err
 	}

@@ -63,11 +63,7 @@ func (b *badKeys) add(r *rewrite.Record) error {
 func (b *badKeys) insert(key []byte, more badKeyStats) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	print := b.prints.of(key)
-	if key == nil {
-		print[0]++ // null and empty are two keys
-	}
-	stats, isNew := b.table.at(print)
+	stats, isNew := b.table.at(b.prints.of(key))
 	if isNew {
 		*stats = more
 		stats.spooled = b.length
@@ -144,18 +140,20 @@ func (b *badKeys) key(at int64) ([]byte, error) {
 }
 
 // badKeyEntry is a key's line of unparseable.jsonl.
-func badKeyEntry(from keycodec.Format, policy rewrite.Policy, key []byte, stats *badKeyStats) (report.BadKey, error) {
+func badKeyEntry(rules *rewrite.Rules, key []byte, stats *badKeyStats) (report.BadKey, error) {
 	var parsed keycodec.Key
-	problem, ok := errors.AsType[*keycodec.ParseError](from.Parse(&parsed, key))
+	problem, ok := errors.AsType[*keycodec.ParseError](rules.From.Parse(&parsed, key))
 	if !ok {
 		return report.BadKey{}, fmt.Errorf("a key in the spool parses: %q", key)
 	}
-	decision := string(policy)
-	switch {
-	case policy == rewrite.PolicyFail:
+	decision := rewrite.Quarantine.String()
+	switch repair := rules.Repair(key); {
+	case repair != nil:
+		decision = string(repair.Action)
+	case rules.OnUnparseable == rewrite.PolicyFail:
 		decision = rewrite.Refuse.String()
-	case policy == rewrite.PolicyCopy && key == nil:
-		decision = rewrite.Quarantine.String()
+	case rules.Copies(key):
+		decision = rewrite.Copy.String()
 	}
 	entry := report.BadKey{
 		KeyBase64: base64OrNull(key), Key: report.Printable(key),
@@ -165,7 +163,7 @@ func badKeyEntry(from keycodec.Format, policy rewrite.Policy, key []byte, stats 
 		Last:     report.Position{Partition: stats.lastPartition, Offset: stats.lastOffset},
 		Decision: decision,
 	}
-	entry.Suggestion = suggestion(from, key)
+	entry.Suggestion = suggestion(rules.From, key)
 	return entry, nil
 }
 

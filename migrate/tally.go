@@ -34,6 +34,9 @@ type tally struct {
 	batches     [5]int64
 
 	recordsBy []int64 // by source partition; only of the sum
+	pruned    pruneTally
+	hints     hints
+	strays    *strays // where to note records that are not at home, or nil
 
 	separator   int64 // records whose business key holds the separator
 	prunable    int64 // of those, ending in _digits: a prune could hit another key's state
@@ -106,6 +109,9 @@ func (t *tally) add(r *rewrite.Record, d rewrite.Decision) {
 		}
 		t.migrated++
 	}
+	if d.Reason == rewrite.Pruned || d.Reason == rewrite.PrunedBefore {
+		t.pruned.add(r, &d)
+	}
 	if d.Parsed != nil {
 		t.parsed(r, d, at)
 	}
@@ -123,9 +129,16 @@ func (t *tally) parsed(r *rewrite.Record, d rewrite.Decision, at report.Position
 			t.prunable++
 		}
 	}
-	if !keycodec.RuntimeRefuses(r.Key) &&
-		t.released.Partition(t.rules.From, r.Key, d.Parsed, r.Partition, t.sourcePartitions) != r.Partition {
-		t.counts.Misplaced++
+	if !keycodec.RuntimeRefuses(r.Key) {
+		if home := t.released.Partition(t.rules.From, r.Key, d.Parsed, r.Partition, t.sourcePartitions); home != r.Partition {
+			t.counts.Misplaced++
+			if t.strays != nil {
+				t.strays.add(r, home)
+			}
+		}
+	}
+	if t.rules.From == keycodec.Legacy && d.Problem == nil {
+		t.hints.add(r.Key, d.Parsed)
 	}
 	if traits := d.Parsed.Traits(); traits != 0 {
 		for bit := keycodec.Traits(1); bit != 0 && bit <= traits; bit <<= 1 {
@@ -204,7 +217,7 @@ func (t *tally) onTarget(r *rewrite.Record, d rewrite.Decision, at report.Positi
 	}
 	f.Records++
 	f.Last = r.Offset
-	t.extremes.merge(extremes{Records: 1, Largest: targetSize(r, d.Key), LargestAt: at, Oldest: r.Timestamp, OldestAt: at, Newest: r.Timestamp, NewestAt: at})
+	t.extremes.merge(extremes{Records: 1, Largest: targetSize(r, &d), LargestAt: at, Oldest: r.Timestamp, OldestAt: at, Newest: r.Timestamp, NewestAt: at})
 	if r.Timestamp > newestWritable || r.Timestamp < -1 {
 		if t.late == 0 {
 			t.lateAt, t.lateMS = at, r.Timestamp
@@ -215,9 +228,9 @@ func (t *tally) onTarget(r *rewrite.Record, d rewrite.Decision, at report.Positi
 
 // targetSize bounds the size of a batch that holds this record alone, before
 // compression, with its new key and the provenance header.
-func targetSize(r *rewrite.Record, key []byte) int64 {
+func targetSize(r *rewrite.Record, d *rewrite.Decision) int64 {
 	const provenance = len(rewrite.ProvenanceHeader) + 31 // two decimals and a colon
-	return int64(batchOverhead + wireSize(r) - len(r.Key) + len(key) + headerOverhead + provenance)
+	return int64(batchOverhead + wireSize(r) - len(r.Key) + len(d.Key) - len(r.Value) + len(d.Value(r)) + headerOverhead + provenance)
 }
 
 func (t *tally) time(ms int64, at report.Position) {
@@ -264,6 +277,8 @@ func (t *tally) merge(o *tally) {
 	for codec, n := range o.batches {
 		t.batches[codec] += n
 	}
+	t.pruned.merge(&o.pruned)
+	t.hints.merge(&o.hints)
 	t.separator += o.separator
 	t.prunable += o.prunable
 	t.refusedKeys += o.refusedKeys

@@ -30,7 +30,7 @@ func Verify(ctx context.Context, o RunOptions, env Environment) (*report.Verify,
 	if err := p.checkFiles(dir); err != nil {
 		return nil, err
 	}
-	rules, err := p.rules()
+	rules, err := p.rules(dir)
 	if err != nil {
 		return nil, err
 	}

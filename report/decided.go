@@ -47,8 +47,8 @@ func (r *Report) repairsText(p *page) {
 	}
 }
 
-// unsafe says which older checkpoints pruning makes unsafe, or "".
-func (r *Pruned) unsafe() string {
+// UnsafeText says which older checkpoints pruning makes unsafe, or "" if none.
+func (r *Pruned) UnsafeText() string {
 	if r.UnsafeKeys == 0 {
 		return ""
 	}
@@ -71,7 +71,7 @@ func (r *Report) prunedText(p *page) {
 		t.add(plain(rule.Rule), thousands(rule.Entries), thousands(rule.Records), size(rule.Bytes))
 	}
 	p.table(t)
-	if text := x.unsafe(); text != "" {
+	if text := x.UnsafeText(); text != "" {
 		p.para(2, text)
 	}
 	if len(x.Keys) > 0 {

@@ -367,10 +367,10 @@ func writeLine(w io.Writer, v any) error {
 // names the line. Unknown and repeated fields are errors, as is a printable form
 // that does not fit its base64.
 func ReadBadKeys(r io.Reader) iter.Seq2[BadKey, error] {
-	return readLines(r, func(b *BadKey) error { _, err := b.Bytes(); return err })
+	return readLines(r, func(_ int, b *BadKey) error { _, err := b.Bytes(); return err })
 }
 
-func readLines[T any](r io.Reader, check func(*T) error) iter.Seq2[T, error] {
+func readLines[T any](r io.Reader, check func(line int, t *T) error) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		br := bufio.NewReader(r)
 		for n := 1; ; n++ {
@@ -387,7 +387,7 @@ func readLines[T any](r io.Reader, check func(*T) error) iter.Seq2[T, error] {
 					err = strict(line, &t)
 				}
 				if err == nil {
-					err = check(&t)
+					err = check(n, &t)
 				}
 				if err != nil {
 					yield(*new(T), fmt.Errorf("line %d: %w", n, err))

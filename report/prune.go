@@ -16,7 +16,7 @@ type Prune struct {
 // Errors, those of take too, name the line. Unknown, repeated and missing fields
 // are errors.
 func ReadPrunes(r io.Reader, take func(businessKey string, sequence int64) error) error {
-	for _, err := range readLines(r, func(line *Prune) error {
+	for _, err := range readLines(r, func(_ int, line *Prune) error {
 		switch {
 		case line.BusinessKey == nil:
 			return errors.New("business_key is missing")

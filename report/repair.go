@@ -24,15 +24,15 @@ type Repair struct {
 // Bytes is the key itself, nil for the null key; see BadKey.Bytes.
 func (r *Repair) Bytes() ([]byte, error) { return keyBytes(r.KeyBase64, r.Key) }
 
-// ReadRepairs hands the lines of a repairs file to take, one after the other.
-// Errors, those of take too, name the line. Unknown and repeated fields are
+// ReadRepairs hands the lines of a repairs file to take, one after the other,
+// with their numbers. Errors, those of take too, name the line. Unknown and repeated fields are
 // errors, as is a printable form that does not fit its base64.
-func ReadRepairs(r io.Reader, take func(Repair) error) error {
-	for _, err := range readLines(r, func(line *Repair) error {
+func ReadRepairs(r io.Reader, take func(line int, r Repair) error) error {
+	for _, err := range readLines(r, func(number int, line *Repair) error {
 		if _, err := line.Bytes(); err != nil {
 			return err
 		}
-		return take(*line)
+		return take(number, *line)
 	}) {
 		if err != nil {
 			return err

@@ -185,8 +185,8 @@ func (r Rules) WholeHistory() Rules {
 }
 
 // Copies says whether a key that cannot be parsed is carried over as it is.
-func (r Rules) Copies(key []byte) bool {
-	if repair := r.repair(key); repair != nil {
+func (r *Rules) Copies(key []byte) bool {
+	if repair := r.Repair(key); repair != nil {
 		return repair.Action == RepairCopy
 	}
 	return r.OnUnparseable == PolicyCopy && key != nil
@@ -194,8 +194,8 @@ func (r Rules) Copies(key []byte) bool {
 
 var dropNullKey = &Repair{Action: RepairDrop}
 
-// repair is the decision on a key that cannot be parsed, or nil.
-func (r *Rules) repair(key []byte) *Repair {
+// Repair is the decision on a key that cannot be parsed, or nil.
+func (r *Rules) Repair(key []byte) *Repair {
 	if key == nil {
 		if r.DropNullKeys {
 			return dropNullKey
@@ -282,7 +282,7 @@ func (d *Decider) Decide(r *Record, last int64) (Decision, error) {
 		if !ok {
 			return Decision{}, fmt.Errorf("parse the key of partition %d, offset %d: %w", r.Partition, r.Offset, err)
 		}
-		repair := d.rules.repair(r.Key)
+		repair := d.rules.Repair(r.Key)
 		if repair == nil || repair.Action != RepairRewrite {
 			return d.unparseable(r, repair, problem), nil
 		}
