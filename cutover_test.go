@@ -38,7 +38,7 @@ func TestCutover(t *testing.T) {
 			}
 		}
 	}
-	for _, section := range []string{"Days before", "Hours before", "In the window"} {
+	for _, section := range []string{"Days before", "Hours before", "In the window", "The exact way"} {
 		if sections[section] == 0 {
 			t.Errorf("docs/cutover.md has no commands under %q", section)
 		}
