@@ -310,10 +310,14 @@ func (r *rehearser) exactWay(markers string) string {
 	for _, option := range []struct{ flag, planned, normal string }{
 		{"--from", r.plan.From, defaults.From}, {"--to", r.plan.To, defaults.To}, {"--partitioner", r.plan.Partitioner, defaults.Partitioner},
 		{"--on-unparseable", string(r.plan.OnUnparseable), string(defaults.OnUnparseable)}, {"--isolation-level", r.plan.Isolation, defaults.Isolation},
+		{"--on-collision", r.plan.OnCollision, defaults.OnCollision},
 	} {
 		if option.planned != option.normal {
 			line += " " + option.flag + " " + shellQuote(option.planned)
 		}
+	}
+	if len(r.plan.Repairs) > 0 {
+		line += " --repairs REPAIRS-FILE"
 	}
 	return line + fmt.Sprintf(" --align %[1]s --prune-before %[1]s --pruned omit", shellQuote(markers))
 }
