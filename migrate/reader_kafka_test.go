@@ -321,6 +321,12 @@ func TestReader_Rule03_OtherErrorsEndTheReadAtOnce(t *testing.T) {
 		}
 		fault.Remove()
 	}
+	fault := c.Fake().Cluster().Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Fetch}, TopLevel: true, Err: kerr.UnknownServerError, Count: -1})
+	_, _, err := readerRead(testcluster.Context(t), r, Span{0, 0, 20})
+	readerNames(t, err, topic, 0, 0)
+	if fault.Hits() != 1 {
+		t.Errorf("an error of the whole answer: %d hits, %v", fault.Hits(), err)
+	}
 }
 
 // A throttled answer lacks the partition. It decides nothing.
@@ -361,6 +367,13 @@ func TestReader_Rule03_TheLeaderIsFollowed(t *testing.T) {
 			t.Error(err)
 		}
 	}
+	var unknown atomic.Int64 // fetches that do not say which leader they mean
+	c.Fake().Cluster().ControlKey(int16(kmsg.Fetch), func(r kmsg.Request) (kmsg.Response, error, bool) {
+		if r.(*kmsg.FetchRequest).Topics[0].Partitions[0].CurrentLeaderEpoch < 0 {
+			unknown.Add(1)
+		}
+		return nil, nil, false
+	})
 	for range 3 {
 		move()
 		records := 0
@@ -372,6 +385,9 @@ func TestReader_Rule03_TheLeaderIsFollowed(t *testing.T) {
 		if err != nil || records != 20 {
 			t.Errorf("%d records, %v", records, err)
 		}
+	}
+	if n := unknown.Load(); n > 0 {
+		t.Errorf("%d fetches without leader epoch: an old leader would answer them", n)
 	}
 }
 

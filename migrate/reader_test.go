@@ -545,6 +545,26 @@ func TestReader_Rule06_AnAnswerFromBehindTheLogStartIsNotTaken(t *testing.T) {
 	}
 }
 
+// An answer may begin before the position, with a whole batch even.
+func TestReader_Rule02_BatchesBeforeThePositionAreSkipped(t *testing.T) {
+	log := &readerLog{end: 9}
+	r := log.serve(t, readerImpatient)
+	log.set(func() {
+		log.before = func(int) *kmsg.FetchResponseTopicPartition {
+			answer := kmsg.NewFetchResponseTopicPartition()
+			answer.HighWatermark, answer.LastStableOffset = 9, 9
+			for first := int64(0); first < 9; first += 3 {
+				answer.RecordBatches = append(answer.RecordBatches, readerData(t, first, 3).raw...)
+			}
+			return &answer
+		}
+	})
+	got, stats, err := readerRead(testcluster.Context(t), r, Span{0, 4, 9})
+	if offsets := readerOffsets(got); err != nil || !slices.Equal(offsets, []int64{4, 5, 6, 7, 8}) || stats.Batches[0] != 2 {
+		t.Errorf("read %d, %+v, %v", offsets, stats, err)
+	}
+}
+
 // Records of aborted transactions are told from others however the log is cut
 // into answers, and counted exactly, whether they are left out or not.
 func TestReader_Rule02_AbortedTransactionsAreTrackedAcrossAnswers(t *testing.T) {
@@ -886,6 +906,27 @@ func readerEndEarly(t *testing.T, log *readerLog, r *topicReader) {
 			t.Error(err)
 		}
 	})
+	t.Run("while the broker does not answer", func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		ended, late := make(chan struct{}), false
+		log.set(func() {
+			log.before = func(int) *kmsg.FetchResponseTopicPartition {
+				cancel()
+				select {
+				case <-ended:
+				case <-time.After(testcluster.Deadline / 4): // less than the client waits for an answer
+					late = true
+				}
+				return nil
+			}
+		})
+		_, _, err := readerRead(ctx, r, Span{0, 0, 99})
+		close(ended)
+		log.set(func() { log.before = nil })
+		if !errors.Is(err, context.Canceled) || late {
+			t.Errorf("%v, late %v", err, late)
+		}
+	})
 	t.Run("before it begins", func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
@@ -897,7 +938,14 @@ func readerEndEarly(t *testing.T, log *readerLog, r *topicReader) {
 		failed := errors.New("no more")
 		log.set(func() { log.end, log.batches, log.perAnswer = 9, data, 1 })
 		calls := 0
-		_, err := r.Read(t.Context(), Span{0, 0, 9}, func([]rewrite.Record) error { calls++; return failed })
+		_, err := r.Read(t.Context(), Span{0, 0, 9}, func([]rewrite.Record) error {
+			calls++
+			// The second answer waits and there is no room for the third.
+			if err := wire.Poll(testcluster.Context(t), func() (bool, error) { return log.asked() >= 3, nil }); err != nil {
+				t.Error(err)
+			}
+			return failed
+		})
 		if !errors.Is(err, failed) || calls != 1 {
 			t.Errorf("%d calls, %v", calls, err)
 		}
