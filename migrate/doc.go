@@ -9,6 +9,7 @@
 //	apply    appends the records that belong on the target         apply.go
 //	writer   one ordered, idempotent sequence per partition        writer.go
 //	compare  reads both topics again and compares them             compare.go
+//	rehearse replays both topics as the job's recovery will        rehearse.go
 //
 // Two interfaces keep Kafka out of everything else: Source hands out
 // rewrite.Record values of a fixed range, Sink takes them in order. The client

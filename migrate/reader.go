@@ -36,8 +36,8 @@ type Span struct {
 
 // Source hands out the records of a topic.
 type Source interface {
-	// Read calls fn with the records of a span, in order, until the span is
-	// read to its end or fn fails. The slice and all it points to are used
+	// Read calls fn with the records of a span, in order and at least one at a
+	// time, until the span is read to its end or fn fails. The slice and all it points to are used
 	// again after fn returns.
 	Read(ctx context.Context, span Span, fn func([]rewrite.Record) error) (ReadStats, error)
 }
@@ -111,6 +111,9 @@ func (r *topicReader) Read(ctx context.Context, span Span, fn func([]rewrite.Rec
 				if r.skipAborted {
 					continue
 				}
+			}
+			if len(records) == 0 {
+				continue // what the batch still holds lies outside of the span
 			}
 			stats.Records += int64(len(records))
 			if err := fn(records); err != nil {

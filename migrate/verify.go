@@ -121,7 +121,10 @@ func (v *verifier) run(ctx context.Context) error {
 	e.Equal = c.total == 0
 	e.FinishedAt = v.env.Now().UTC()
 	if e.Equal {
-		e.Next = []string{fmt.Sprintf("point the job at %s (kafkaActionStateTopic) and start it from its savepoint", p.Target.Topic)}
+		e.Next = []string{
+			v.sides.command("rehearse", string(v.dir)) + " --runtime 0.3 --marker at-end",
+			fmt.Sprintf("point the job at %s (kafkaActionStateTopic) and start it from its savepoint", p.Target.Topic),
+		}
 	} else {
 		e.Next = []string{"do not start the job on " + p.Target.Topic, "plan again with a new --run-dir and a new target"}
 	}
