@@ -60,7 +60,7 @@ const (
 	smallestFetchBytes = 64 << 10
 	largestFetchBytes  = 4 << 20
 	maxFetchBytes      = 64 << 20               // for a single batch
-	expandedBytes      = 5 << 20                // aim for what a response expands to
+	expandedBytes      = 2 << 20                // aim for what a response expands to
 	fetchWait          = 500 * time.Millisecond // how long the broker may wait for the first byte
 )
 
@@ -263,9 +263,8 @@ type cursor struct {
 func (c *cursor) adapt(pieces []piece) {
 	expanded := 0
 	for _, piece := range pieces {
-		for _, record := range piece.batch.Records {
-			expanded += len(record.Key) + len(record.Value) + recordOverhead
-		}
+		size, _ := storedSize(piece.batch)
+		expanded += size
 	}
 	if expanded == 0 {
 		return
