@@ -36,7 +36,7 @@ func Apply(ctx context.Context, o RunOptions, env Environment) (*report.Apply, e
 	if err != nil {
 		return nil, err
 	}
-	a := &applier{options: o, env: env, dir: dir, plan: p, rules: rules, evidence: &report.Apply{
+	a := &applier{options: o, env: env, dir: dir, plan: p, rules: rules, limit: largestBatch, evidence: &report.Apply{
 		Schema: report.SchemaVersion, Tool: env.Version, PlanID: p.ID, StartedAt: env.Now().UTC(),
 		Source: sourceReport(p), Target: targetReport(p), Rollback: rollback(p),
 	}}
@@ -88,6 +88,7 @@ type applier struct {
 
 	comparison *comparison
 	scan       *targetScan
+	limit      int // the target's max.message.bytes; largestBatch where the broker does not say
 	writer     *topicWriter
 	acked      atomic.Pointer[atomic.Int64] // of the writer
 	firstRead  time.Time                    // when the oldest data on the target was read
@@ -177,6 +178,9 @@ func (a *applier) preflight(ctx context.Context, target topicState) error {
 	found.checkPartitions("source", source, 1, true)
 	configs, err := a.sides.target.topicConfigs(ctx, p.Target.Topic)
 	if err == nil {
+		if limit, ok := number(configs, "max.message.bytes"); ok {
+			a.limit = int(limit)
+		}
 		minInSync, ok := number(configs, "min.insync.replicas")
 		if !ok {
 			minInSync = 1
@@ -300,7 +304,7 @@ func (a *applier) takeOver(ctx context.Context) error {
 		return err
 	}
 	a.firstRead = a.env.Now()
-	a.writer = newTopicWriter(c, p.Target.Topic, int(p.Target.Partitions), identity, codec, a.messageLimit(ctx))
+	a.writer = newTopicWriter(c, p.Target.Topic, int(p.Target.Partitions), identity, codec, a.limit)
 	a.acked.Store(&a.writer.acked)
 	if err := a.fence(ctx); err != nil {
 		return cmp.Or(err, a.closeWriter())
@@ -309,19 +313,6 @@ func (a *applier) takeOver(ctx context.Context) error {
 		return cmp.Or(err, a.closeWriter())
 	}
 	return nil
-}
-
-// messageLimit is the target's max.message.bytes, which preflight has seen
-// already; a generous default where the broker does not say.
-func (a *applier) messageLimit(ctx context.Context) int {
-	configs, err := a.sides.target.topicConfigs(ctx, a.plan.Target.Topic)
-	if err != nil {
-		return largestBatch
-	}
-	if limit, ok := number(configs, "max.message.bytes"); ok {
-		return int(limit)
-	}
-	return largestBatch
 }
 
 // fence writes one padding record to each partition and reads up to it. See

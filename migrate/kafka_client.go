@@ -353,6 +353,20 @@ func (c *cluster) retry(ctx context.Context, what string, f func() error) error 
 			return fmt.Errorf("%s: gave up after %s: %w", what, c.patience, err)
 		}
 		c.env.Logf("%s: %v; trying again", what, err)
+		c.reconnect(err)
+	}
+}
+
+// reconnect closes the shared connections after one of them failed; the next
+// request opens them again. The library keeps a connection that timed out, and
+// fails every later request on it with the time-out of the first.
+func (c *cluster) reconnect(err error) {
+	var network net.Error
+	if !errors.As(err, &network) && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
+		return
+	}
+	for _, broker := range c.client.Brokers() {
+		c.hangUp(broker)
 	}
 }
 

@@ -90,7 +90,7 @@ func (c *cluster) coordinator(name string) (*sarama.Broker, error) {
 
 func (c *cluster) hangUp(broker *sarama.Broker) {
 	if err := broker.Close(); err != nil && !errors.Is(err, sarama.ErrNotConnected) {
-		c.env.Logf("close the connection to the coordinator %s: %v", broker.Addr(), err)
+		c.env.Logf("close a connection to %s: %v", broker.Addr(), err)
 	}
 }
 
