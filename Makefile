@@ -9,7 +9,7 @@ STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 GOVULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.9.0
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo test race fuzz lint vuln bench test-kafka torture cover clean
+.PHONY: help build demo test race fuzz lint vuln bench microbench test-kafka torture cover clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
@@ -46,7 +46,10 @@ lint: ## gofmt, go vet and staticcheck
 vuln: ## known vulnerabilities; optional, for it needs to reach vuln.go.dev
 	@go run $(GOVULNCHECK) ./... || { echo 'make vuln found something, or could not reach https://vuln.go.dev: see above. It is no part of lint, which must work offline.' >&2; exit 1; }
 
-bench: ## the Go benchmarks
+bench: ## rekey against other ways to copy a topic; KAFKA=1 on a real Apache Kafka
+	cd bench && go run . $(if $(KAFKA),-kafka) $(BENCHFLAGS)
+
+microbench: ## the Go benchmarks
 	go test -run '^$$' -bench . -benchmem ./...
 
 test-kafka: ## the broker tests on a real Apache Kafka; needs Java 17 or newer and Maven
