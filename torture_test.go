@@ -1038,7 +1038,7 @@ func TestTortureSecondSignal(t *testing.T) {
 	m.plan()
 	release := make(chan struct{})
 	defer close(release)
-	p := m.hit(syscall.SIGINT, func(strike func()) {
+	p := m.hit(syscall.SIGTERM, func(strike func()) {
 		m.wire.watch(nil)
 		m.wire.holdBack(func(name string, _ int) <-chan struct{} {
 			if name != "Produce" {
@@ -1056,11 +1056,11 @@ func TestTortureSecondSignal(t *testing.T) {
 		case <-p.ended:
 			done = true
 		case <-again.C:
-			_ = p.Process.Signal(syscall.SIGINT) // it may have ended
+			_ = p.Process.Signal(syscall.SIGTERM) // it may have ended
 		}
 	}
 	a.result.Runs++
-	if status := p.ProcessState.Sys().(syscall.WaitStatus); !status.Signaled() || status.Signal() != syscall.SIGINT {
+	if status := p.ProcessState.Sys().(syscall.WaitStatus); !status.Signaled() || status.Signal() != syscall.SIGTERM {
 		a.result.Failures++
 		t.Errorf("the second signal did not end it: %v", p)
 	}

@@ -459,11 +459,23 @@ func (l *link) leader(topic string, partition int32) (*sarama.Broker, int32, err
 	if err := own.Open(l.cluster.config); err != nil {
 		return nil, 0, err
 	}
-	if _, err := own.Connected(); err != nil {
+	if err := opened(own); err != nil {
 		return nil, 0, err
 	}
 	l.brokers[shared.ID()] = own
 	return own, epoch, nil
+}
+
+// opened waits until a connection is there. If the answer to its first request
+// comes after the time-out, the library takes it for the answer to the next one:
+// that is no broken data, and a new connection gets over it.
+func opened(broker *sarama.Broker) error {
+	_, err := broker.Connected()
+	var mixedUp sarama.PacketDecodingError
+	if errors.As(err, &mixedUp) {
+		return fmt.Errorf("%w: %w", sarama.ErrNotConnected, err)
+	}
+	return err
 }
 
 // renew forgets the connections and asks for the leaders again, after a

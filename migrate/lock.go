@@ -82,7 +82,7 @@ func (c *cluster) coordinator(name string) (*sarama.Broker, error) {
 	if err := coordinator.Open(c.config); err != nil {
 		return nil, err
 	}
-	if _, err := coordinator.Connected(); err != nil {
+	if err := opened(coordinator); err != nil {
 		return nil, err
 	}
 	return coordinator, nil
