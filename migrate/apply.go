@@ -295,8 +295,9 @@ func (a *applier) takeOver(ctx context.Context) error {
 		return err
 	}
 	// A topic that existed, or that an earlier apply completed, has other
-	// settings than one that was created just now.
-	if err := c.setConfigs(ctx, p.Target.Topic, temporaryConfigs()); err != nil {
+	// settings than one that was created just now. Whether they stay in force
+	// is not waited for: another apply that ends now puts its own there.
+	if err := c.alterConfigs(ctx, p.Target.Topic, temporaryConfigs()); err != nil {
 		return err
 	}
 	identity, err := c.acquire(ctx, p.Target.Topic)

@@ -246,26 +246,11 @@ type topicConfig struct {
 	own   bool
 }
 
-// setConfigs changes settings of a topic; a nil value returns to the default. It
-// returns when the brokers say that the new settings are in force: until then
-// another broker may still show the old ones.
+// setConfigs changes settings of a topic as alterConfigs does. It returns when
+// the brokers say that the new settings are in force: until then another broker
+// may still show the old ones.
 func (c *cluster) setConfigs(ctx context.Context, topic string, settings map[string]*string) error {
-	entries := map[string]sarama.IncrementalAlterConfigsEntry{}
-	for name, value := range settings {
-		operation := sarama.IncrementalAlterConfigsOperationSet
-		if value == nil {
-			operation = sarama.IncrementalAlterConfigsOperationDelete
-		}
-		entries[name] = sarama.IncrementalAlterConfigsEntry{Operation: operation, Value: value}
-	}
-	err := c.retry(ctx, "alter the configs of topic "+topic, func() error {
-		err := c.admin.IncrementalAlterConfig(sarama.TopicResource, topic, entries, false)
-		if errors.Is(err, sarama.ErrTopicAuthorizationFailed) {
-			return notPermitted("AlterConfigs", "topic "+topic, err)
-		}
-		return err
-	})
-	if err != nil {
+	if err := c.alterConfigs(ctx, topic, settings); err != nil {
 		return err
 	}
 	return c.retry(ctx, "wait for the configs of topic "+topic, func() error {
@@ -279,6 +264,25 @@ func (c *cluster) setConfigs(ctx context.Context, topic string, settings map[str
 			}
 		}
 		return nil
+	})
+}
+
+// alterConfigs changes settings of a topic; a nil value returns to the default.
+func (c *cluster) alterConfigs(ctx context.Context, topic string, settings map[string]*string) error {
+	entries := map[string]sarama.IncrementalAlterConfigsEntry{}
+	for name, value := range settings {
+		operation := sarama.IncrementalAlterConfigsOperationSet
+		if value == nil {
+			operation = sarama.IncrementalAlterConfigsOperationDelete
+		}
+		entries[name] = sarama.IncrementalAlterConfigsEntry{Operation: operation, Value: value}
+	}
+	return c.retry(ctx, "alter the configs of topic "+topic, func() error {
+		err := c.admin.IncrementalAlterConfig(sarama.TopicResource, topic, entries, false)
+		if errors.Is(err, sarama.ErrTopicAuthorizationFailed) {
+			return notPermitted("AlterConfigs", "topic "+topic, err)
+		}
+		return err
 	})
 }
 
