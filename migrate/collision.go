@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/base64"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -104,6 +105,9 @@ func newClaims(rules rewrite.Rules, earlier []claim) (*claims, error) {
 		}
 		keys := c.watch(string(target))
 		for _, k := range known.Keys {
+			if len(k.LastBy) == 0 {
+				return nil, errors.New("a claim of the plan names no record")
+			}
 			source, err := base64.StdEncoding.DecodeString(k.Key)
 			if err != nil {
 				return nil, fmt.Errorf("a claim of the plan: %w", err)

@@ -131,6 +131,9 @@ func TestClaimsGoOn(t *testing.T) {
 	if sealed[0].Keys[0].Records != 1 {
 		t.Error("going on changed what the plan holds")
 	}
+	if _, err := newClaims(rules, []claim{{Target: "", Keys: []claimant{{Key: ""}}}}); err == nil {
+		t.Error("a claim without a record is accepted")
+	}
 	if _, err := newClaims(rules, []claim{{Target: "%"}}); err == nil {
 		t.Error("a damaged claim is accepted")
 	}

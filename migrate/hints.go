@@ -3,7 +3,6 @@ package migrate
 import (
 	"bytes"
 	"fmt"
-	"strconv"
 
 	"rekey/keycodec"
 	"rekey/report"
@@ -28,14 +27,14 @@ type hints struct {
 func (h *hints) add(stateKey []byte, k *keycodec.Key) {
 	text := k.BusinessKey
 	if digits, rest, found := bytes.Cut(text, []byte{'_'}); found {
-		number, err := strconv.ParseUint(string(digits), 10, 15)
-		if err != nil || len(digits) > 1 && digits[0] == '0' {
+		number, ok := keyGroup(digits)
+		if !ok {
 			return
 		}
 		h.numbered++
 		hash := keycodec.JavaHash(rest)
 		for i, parallelism := range likelyParallelisms {
-			if keycodec.AssignKeyGroup(hash, parallelism) == int32(number) {
+			if keycodec.AssignKeyGroup(hash, parallelism) == number {
 				h.keyGroups[i]++
 			}
 		}
@@ -44,6 +43,22 @@ func (h *hints) add(stateKey []byte, k *keycodec.Key) {
 	if bytes.IndexByte(text, '%') >= 0 && keycodec.Escaped.Parse(new(keycodec.Key), stateKey) == nil {
 		h.escaped++
 	}
+}
+
+// keyGroup parses a canonical key group. It runs for most records of a topic, so
+// it makes no error.
+func keyGroup(digits []byte) (int32, bool) {
+	if len(digits) == 0 || len(digits) > 5 || len(digits) > 1 && digits[0] == '0' {
+		return 0, false
+	}
+	var n int32
+	for _, c := range digits {
+		if c < '0' || c > '9' {
+			return 0, false
+		}
+		n = 10*n + int32(c-'0')
+	}
+	return n, n < keycodec.MaxMaxParallelism
 }
 
 func (h *hints) merge(o *hints) {

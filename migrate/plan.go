@@ -127,6 +127,7 @@ type planner struct {
 	strays    strays
 	causes    map[string]int64 // records of unparseable keys by the cause that a suggestion names
 	undecided struct{ keys, records int64 }
+	suggested map[string]bool // reasons of undecided keys that something is suggested for
 }
 
 // describe learns both topics' identity and settles what the target will be.
@@ -521,7 +522,7 @@ const examplesInReport = 1000
 // writeBadKeys writes unparseable.jsonl and tells the report what is in it.
 func (pl *planner) writeBadKeys(bad *badKeys, r *report.Report) error {
 	byReason := map[string]*report.ReasonCount{}
-	pl.causes = map[string]int64{}
+	pl.causes, pl.suggested = map[string]int64{}, map[string]bool{}
 	var repaired []report.BadKey
 	err := pl.dir.write(unparseableFileName, func(w io.Writer) error {
 		return bad.each(func(key []byte, stats *badKeyStats) error {
@@ -549,6 +550,9 @@ func (pl *planner) writeBadKeys(bad *badKeys, r *report.Report) error {
 			case entry.Decision == rewrite.Refuse.String():
 				pl.undecided.keys++
 				pl.undecided.records += entry.Records
+				if entry.Suggestion != nil {
+					pl.suggested[entry.Reason] = true
+				}
 			}
 			return report.WriteBadKey(w, entry)
 		})

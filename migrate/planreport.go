@@ -184,7 +184,10 @@ func (pl *planner) judge(t *tally, r *report.Report) {
 	switch {
 	case len(p.Refusals) > 0:
 		r.Verdict = report.Verdict{Code: report.Refused, Summary: p.Refusals[0].Text}
-		r.Next = []string{again}
+		if len(pl.suggested) > 0 {
+			r.Next = append(r.Next, fmt.Sprintf("rekey repair --run-dir %s --accept %s", shellQuote(string(pl.dir)), strings.Join(slices.Sorted(maps.Keys(pl.suggested)), ",")))
+		}
+		r.Next = append(r.Next, again)
 	case slices.ContainsFunc(r.Findings, func(f report.Finding) bool { return f.Severity == report.Warning }):
 		r.Verdict = report.Verdict{Code: report.Review, Summary: "apply may run; read the warnings first"}
 	default:
