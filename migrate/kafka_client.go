@@ -259,7 +259,7 @@ func (c *cluster) setConfigs(ctx context.Context, topic string, settings map[str
 			return err
 		}
 		for name, value := range settings {
-			if have := now[name]; have.own != (value != nil) || value != nil && have.value != *value {
+			if have := now[name]; have.own != (value != nil) || value != nil && !sameSetting(have.value, *value) {
 				return fmt.Errorf("%s is still %q: %w", name, have.value, errNotYet)
 			}
 		}
