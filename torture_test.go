@@ -1,3 +1,5 @@
+//go:build linux
+
 package main
 
 import (
@@ -534,7 +536,7 @@ func TestTortureKillExtended(t *testing.T) {
 	a := newArena(t, "apply of an extended plan: kill -9")
 	a.fill(tortured(a.result.Seed, 1000))
 	a.measure()
-	for n := number(t, 2, 50, 5); a.result.Hits < n && !t.Failed(); {
+	for n := number(t, 1, 50, 5); a.result.Hits < n && !t.Failed(); {
 		a.fill(tortured(a.rand.Uint64(), 1000))
 		m := a.prepare()
 		m.plan()
@@ -624,7 +626,7 @@ func TestTortureKillPlan(t *testing.T) {
 	a := newArena(t, "plan --extend: kill -9")
 	a.fill(tortured(a.result.Seed, 600))
 	a.measure()
-	for n := number(t, 3, 100, 10); a.result.Hits < n && !t.Failed(); {
+	for n := number(t, 2, 100, 10); a.result.Hits < n && !t.Failed(); {
 		a.fill(tortured(a.rand.Uint64(), 600))
 		m := a.prepare()
 		m.plan()
@@ -714,7 +716,7 @@ func TestTortureTwo(t *testing.T) {
 	a := newArena(t, "two applies at once")
 	a.fill(tortured(a.result.Seed, 3000))
 	a.measure()
-	for range number(t, 3, 40, 20) {
+	for range number(t, 2, 40, 20) {
 		m := a.prepare()
 		m.plan()
 		a.result.Runs++
@@ -770,7 +772,7 @@ func TestTortureStop(t *testing.T) {
 	if err := os.WriteFile(impatient, []byte("request.timeout.ms=500\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for n := number(t, 3, 50, 10); a.result.Hits < n && !t.Failed(); {
+	for n := number(t, 2, 50, 10); a.result.Hits < n && !t.Failed(); {
 		m := a.prepare()
 		m.plan()
 		a.result.Runs++
@@ -873,7 +875,11 @@ func TestTortureInterrupt(t *testing.T) {
 	a := newArena(t, "apply: SIGINT or SIGTERM")
 	a.fill(tortured(a.result.Seed, 3000))
 	a.measure()
-	for n := number(t, 3, 100, 20); a.result.Hits < n && !t.Failed(); {
+	properties := filepath.Join(t.TempDir(), "it's mine.properties")
+	if err := os.WriteFile(properties, []byte("client.id=tortured\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for n := number(t, 2, 100, 20); a.result.Hits < n && !t.Failed(); {
 		m := a.prepare()
 		m.plan()
 		a.result.Runs++
@@ -881,7 +887,7 @@ func TestTortureInterrupt(t *testing.T) {
 		if m.wire != nil && a.rand.IntN(2) == 0 {
 			arm = m.someRequest(pointsOfApply...)
 		}
-		p := m.hit([]syscall.Signal{syscall.SIGINT, syscall.SIGTERM}[a.rand.IntN(2)], arm)
+		p := m.hit([]syscall.Signal{syscall.SIGINT, syscall.SIGTERM}[a.rand.IntN(2)], arm, "--command-config", properties, "--allow-live-source")
 		code := p.wait()
 		if m.wire != nil {
 			m.wire.counted()
@@ -891,7 +897,7 @@ func TestTortureInterrupt(t *testing.T) {
 			a.result.Hits++
 			a.result.Moments[m.moment()]++
 			command := resumeWith.FindStringSubmatch(p.stderr.String())
-			if command == nil {
+			if command == nil || !strings.Contains(command[1], "--command-config") || !strings.Contains(command[1], "--allow-live-source") {
 				a.result.Failures++
 				t.Errorf("no command that resumes: %v", p)
 				break
@@ -927,7 +933,7 @@ func TestTortureInterruptStalled(t *testing.T) {
 	}
 	points := []string{"Produce", "Fetch", "InitProducerID", "CreateTopics", "IncrementalAlterConfigs", "ListOffsets", "DescribeConfigs", "Metadata", "ApiVersions", "FindCoordinator"}
 	a.rand.Shuffle(len(points), func(i, j int) { points[i], points[j] = points[j], points[i] })
-	for i := range number(t, 2, 50, 0) {
+	for i := range number(t, 1, 50, 0) {
 		m := a.prepare()
 		m.plan()
 		a.result.Runs++
@@ -991,7 +997,7 @@ func TestTortureUnanswered(t *testing.T) {
 	}
 	points := []string{"CreateTopics", "InitProducerID", "IncrementalAlterConfigs", "ListOffsets", "DescribeConfigs", "FindCoordinator", "Metadata", "ApiVersions", "Fetch", "Produce"}
 	a.rand.Shuffle(len(points), func(i, j int) { points[i], points[j] = points[j], points[i] })
-	for i := range number(t, 2, 50, 0) {
+	for i := range number(t, 1, 50, 0) {
 		m := a.prepare()
 		m.plan()
 		a.result.Runs++
