@@ -9,10 +9,10 @@ STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 GOVULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.9.0
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo test race fuzz lint vuln bench microbench test-kafka torture cover clean
+.PHONY: help build demo test race fuzz lint vuln bench bench-padding microbench test-kafka torture cover clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
 
 build: ## one static binary in dist/, with its version from git
 	CGO_ENABLED=0 go build -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o dist/rekey .
@@ -49,11 +49,14 @@ vuln: ## known vulnerabilities; optional, for it needs to reach vuln.go.dev
 bench: ## rekey against other ways to copy a topic; KAFKA=1 on a real Apache Kafka
 	cd bench && go run . $(if $(KAFKA),-kafka) $(BENCHFLAGS)
 
+bench-padding: ## what alignment costs on a real Kafka: time, disk, compaction; minutes and gigabytes
+	REKEY_BENCH=1 go test -run '^TestBenchPadding$$' -count=1 -timeout 60m -v ./migrate
+
 microbench: ## the Go benchmarks
 	go test -run '^$$' -bench . -benchmem ./...
 
-test-kafka: ## the broker tests on a real Apache Kafka; needs Java 17 or newer and Maven
-	@test -n "$${JAVA_HOME:-}" || command -v java >/dev/null || { echo 'make test-kafka needs Java 17 or newer: install a JRE (Debian, Ubuntu: apt-get install default-jre-headless) or set JAVA_HOME' >&2; exit 1; }
+test-kafka: ## the broker tests on a real Apache Kafka; needs a JDK, 17 or newer, and Maven
+	@test -n "$${JAVA_HOME:-}" || command -v java >/dev/null || { echo 'make test-kafka needs Java 17 or newer: install a JDK (Debian, Ubuntu: apt-get install default-jdk-headless) or set JAVA_HOME' >&2; exit 1; }
 	@ls -d .cache/kafka/jars-* >/dev/null 2>&1 || command -v mvn >/dev/null || { echo 'make test-kafka needs Maven 3 to fetch Apache Kafka: install it (Debian, Ubuntu: apt-get install maven)' >&2; exit 1; }
 	REKEY_TEST_BROKER=kafka go test -p 1 -count=1 -timeout 15m . ./migrate/... ./fixtures/...
 
