@@ -26,9 +26,9 @@ import (
 //
 // That holds for as long as the partition leaders remember the newer epoch:
 // producer.id.expiration.ms, a day unless the brokers say otherwise, after the
-// last record of the newer apply. The coordinator remembers the producer id for
-// transactional.id.expiration.ms, a week. Whoever lets an apply sleep for longer
-// than a day and wakes it up must not have used another one meanwhile.
+// last record of the newer apply. So an apply that finds its last acknowledgement
+// half a day old sends nothing more. The coordinator remembers the producer id for
+// transactional.id.expiration.ms, a week.
 
 // lockName is the transactional id under which a target topic is written.
 func lockName(topic string) string { return "rekey-" + topic }

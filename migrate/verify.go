@@ -125,6 +125,8 @@ func (v *verifier) run(ctx context.Context) error {
 			v.sides.command("rehearse", string(v.dir)) + " --runtime 0.3 --marker at-end",
 			fmt.Sprintf("point the job at %s (kafkaActionStateTopic) and start it from its savepoint", p.Target.Topic),
 		}
+	} else if c.onlyConfigs() {
+		e.Next = []string{v.sides.command("apply", string(v.dir)), v.sides.command("verify", string(v.dir))}
 	} else {
 		e.Next = []string{"do not start the job on " + p.Target.Topic, "plan again with a new --run-dir and a new target"}
 	}
@@ -152,6 +154,12 @@ func (v *verifier) checkConfigs(configs map[string]topicConfig) {
 			v.comparison.differences.add(report.Difference{Kind: "config", Text: fmt.Sprintf("%s is still %s, which holds only while apply runs: run apply to its end", name, duringCopy[name])})
 		}
 	}
+}
+
+// onlyConfigs says whether all that is wrong are settings, which apply puts
+// right.
+func (d *differences) onlyConfigs() bool {
+	return d.total == int64(len(d.kept)) && !slices.ContainsFunc(d.kept, func(x report.Difference) bool { return x.Kind != "config" })
 }
 
 func newReader(content []byte) io.Reader { return bytes.NewReader(content) }

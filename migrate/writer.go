@@ -76,6 +76,7 @@ type topicWriter struct {
 	stop       context.CancelCauseFunc // stops the senders after a failure
 	ctx        context.Context         // done after a failure
 	acked      atomic.Int64            // records acknowledged
+	lastAcked  atomic.Int64            // when, in nanoseconds since 1970; at first when the writer began
 }
 
 // targetPartition collects the next batch of one partition.
@@ -90,6 +91,7 @@ type targetPartition struct {
 func newTopicWriter(c *cluster, topic string, partitions int, p producer, codec sarama.CompressionCodec, limit int) *topicWriter {
 	ctx, stop := context.WithCancelCause(context.Background())
 	w := &topicWriter{cluster: c, topic: topic, producer: p, codec: codec, ctx: ctx, stop: stop}
+	w.lastAcked.Store(time.Now().UnixNano())
 	size := batchSize(partitions, limit)
 	for partition := range partitions {
 		target := &targetPartition{free: make(chan *outgoing, 2)}
@@ -217,15 +219,34 @@ func (w *topicWriter) send(queue <-chan *outgoing) {
 			if w.ctx.Err() != nil {
 				return // both were ready; nothing is sent after a failure
 			}
-			if err := w.produce(link, batch); err != nil {
+			err := w.awake()
+			if err == nil {
+				err = w.produce(link, batch)
+			}
+			if err != nil {
 				w.stop(err)
 				return
 			}
+			w.lastAcked.Store(time.Now().UnixNano())
 			w.acked.Add(int64(len(batch.records)))
 			batch.reset()
 			w.partitions[batch.partition].free <- batch
 		}
 	}
+}
+
+// longestSleep is half of how long brokers remember a producer's epoch, unless
+// they are told otherwise (producer.id.expiration.ms). See lock.go.
+const longestSleep = 12 * time.Hour
+
+// awake refuses to go on after a sleep so long that the brokers may have
+// forgotten that another apply took over.
+func (w *topicWriter) awake() error {
+	if slept := time.Since(time.Unix(0, w.lastAcked.Load())); slept > longestSleep {
+		return &Failure{Kind: ErrChanged, What: fmt.Sprintf("nothing was written to %s for %s: another apply may have written it meanwhile", w.topic, slept.Round(time.Minute)),
+			Do: "run the same command again: it finds out from the target where to go on"}
+	}
+	return nil
 }
 
 // produce sends one batch until it is acknowledged or must be given up.

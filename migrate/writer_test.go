@@ -1526,6 +1526,26 @@ func TestWriterTakesNothingAfterClose(t *testing.T) {
 	}
 }
 
+// Brokers forget a producer's epoch after a day without records. A process that
+// slept for so long may find that nothing fences it any more.
+func TestWriterSendsNothingAfterALongSleep(t *testing.T) {
+	w := newWriterTopic(t, testcluster.Start(t), 1, nil)
+	to := newTopicWriter(w.cluster, w.name, 1, producer{id: 1}, sarama.CompressionNone, 1<<20)
+	defer func() {
+		if err := to.Close(); !errors.Is(err, ErrChanged) {
+			t.Errorf("Close after the failure: %v", err)
+		}
+	}()
+	to.lastAcked.Store(time.Now().Add(-longestSleep - time.Minute).UnixNano())
+	w.mustWrite(to, 0, writerRecord(0))
+	if err := to.Flush(t.Context()); !errors.Is(err, ErrChanged) || !strings.Contains(err.Error(), "nothing was written to") {
+		t.Errorf("after a long sleep: %v, want a refusal", err)
+	}
+	if n := len(w.dialer.requests(-1)); n != 0 {
+		t.Errorf("%d requests after a long sleep", n)
+	}
+}
+
 func TestWriterReturnsWhenTheCallerGivesUp(t *testing.T) {
 	broker := testcluster.Start(t)
 	w := newWriterTopic(t, broker, 1, nil)
