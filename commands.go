@@ -210,8 +210,12 @@ func formatFlags() []cli.Flag {
 	defaults := migrate.DefaultPlanOptions()
 	return []cli.Flag{
 		text("from", defaults.From, "key `FORMAT` of the source: legacy, keygroup-first, keygroup-last"),
-		text("to", defaults.To, "key `FORMAT` of the target: escaped, length-prefixed"),
+		text("to", defaults.To, "key `FORMAT` of the target: escaped, length-prefixed, flink-agents-0.4"),
 		text("partitioner", defaults.Partitioner, "`NAME` of the partitioner: flink-agents, java-default, source"),
+		text("key-type", "", "(0.4) `TYPE` of the job's keys, such as string or long"),
+		&cli.IntFlag{Name: "max-parallelism", Usage: fmt.Sprintf("(0.4) `N` of the job (default: %d, as Flink's)", migrate.DefaultMaxParallelism), EnvVars: env("max-parallelism")},
+		text("actions", "", "(0.4) `FILE` with names; plan writes a template"),
+		text("agent-plan", "", "(0.4) `FILE` of the job, for Python actions"),
 	}
 }
 
@@ -229,6 +233,7 @@ func planFlags() []cli.Flag {
 			&cli.BoolFlag{Name: "allow-unused-repairs", Usage: "accept repairs of keys that are not in the topic", EnvVars: env("allow-unused-repairs")},
 			text("on-collision", defaults.OnCollision, "`WHAT` to do if keys become one: fail, latest (keep the one with the latest record)"),
 			text("prune", "", "forget what `FILE` lists: business keys, up to a number"),
+			text("on-incompatible-value", "", "(0.4) `POLICY`: fail (default), quarantine, copy"),
 			text("prune-before", "", "forget what ends before the marker `FILE`"),
 			text("pruned", "", "`FORM` of pruned keys: tombstone (the default), omit"),
 			text("history", string(defaults.History), "`RECORDS` to copy of a key: all, latest"),
@@ -444,6 +449,9 @@ func explain(c *cli.Context, key []byte) error {
 		return err
 	}
 	o := migrate.ExplainOptions{From: c.String("from"), To: c.String("to"), Partitioner: c.String("partitioner"), Partitions: partitions}
+	if o.ForRelease04, err = forRelease04(c); err != nil {
+		return err
+	}
 	e, err := migrate.Explain(o, key)
 	if err != nil {
 		return err
@@ -454,7 +462,17 @@ func explain(c *cli.Context, key []byte) error {
 	return e.WriteText(c.App.Writer, style(c))
 }
 
-// count is the value of a flag that counts partitions.
+// forRelease04 are the flags that go with --to flink-agents-0.4.
+func forRelease04(c *cli.Context) (migrate.ForRelease04, error) {
+	parallelism, err := count(c, "max-parallelism")
+	if err == nil && c.IsSet("max-parallelism") && parallelism < 1 {
+		err = usage(fmt.Errorf("--max-parallelism %d is not positive", parallelism))
+	}
+	return migrate.ForRelease04{KeyType: c.String("key-type"), MaxParallelism: parallelism, Actions: c.String("actions"), AgentPlan: c.String("agent-plan"),
+		OnIncompatible: rewrite.Policy(c.String("on-incompatible-value"))}, err
+}
+
+// count is the value of a flag that counts something.
 func count(c *cli.Context, flag string) (int32, error) {
 	n := c.Int(flag)
 	if n > math.MaxInt32 || n < math.MinInt32 {
@@ -527,6 +545,9 @@ func planOptions(c *cli.Context) (migrate.PlanOptions, error) {
 		Repairs: c.String("repairs"), AllowUnusedRepairs: c.Bool("allow-unused-repairs"), OnCollision: c.String("on-collision"),
 		Prune: c.String("prune"), PruneBefore: c.String("prune-before"), Pruned: rewrite.PrunedAs(c.String("pruned")),
 		Extend: c.Bool("extend"), MaxPadding: c.Int64("max-padding"),
+	}
+	if o.ForRelease04, err = forRelease04(c); err != nil {
+		return o, err
 	}
 	for _, setting := range c.StringSlice("target-config") {
 		name, value, found := strings.Cut(setting, "=")

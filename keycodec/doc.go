@@ -60,6 +60,8 @@
 //	foreign          anything else: no UUID anywhere in the key; a complete key of another source
 //	                 format than asked for; no digest, or no "lp1:", where the format has it; for
 //	                 flink-agents-0.4 a business key that no value of the key type prints
+//	unknown-action   no format refuses a key for this: it is for keys that are whole, but whose action
+//	                 UUID nobody has told the name of, so that release 0.4 would look for another one
 //
 // Formats that are read from the right (legacy, keygroup-first, escaped) report the rightmost bad
 // field, since it is what decides where the fields to its left begin. The others are read, and

@@ -24,11 +24,12 @@ const (
 	BadEscape      Reason = "bad-escape"
 	BadLength      Reason = "bad-length"
 	Foreign        Reason = "foreign"
+	UnknownAction  Reason = "unknown-action" // no format yields it: the key is whole, but nobody named its action
 )
 
 var reasons = [...]Reason{
 	NullKey, EmptyKey, InvalidUTF8, AlreadyEncoded, Dashed, TooFewFields,
-	BadActionUUID, BadEventUUID, BadSequence, BadKeyGroup, BadEscape, BadLength, Foreign,
+	BadActionUUID, BadEventUUID, BadSequence, BadKeyGroup, BadEscape, BadLength, Foreign, UnknownAction,
 }
 
 // Reasons lists every reason in documentation order.

@@ -59,6 +59,7 @@ type PlanOptions struct {
 	Partitioner    string
 	OnUnparseable  rewrite.Policy
 	History        rewrite.History
+	ForRelease04
 
 	Repairs            string // path of a repairs file, or ""
 	AllowUnusedRepairs bool   // accept repairs of keys that are not in the topic
@@ -110,6 +111,9 @@ func (o PlanOptions) Validate() error {
 		return usage(fmt.Sprintf("source and target are the same topic, %s", o.Source), "rekey never writes to the source: name a new topic with --target")
 	case o.TargetPartitions < 0:
 		return usage(fmt.Sprintf("--target-partitions %d is negative", o.TargetPartitions), "leave it out to have as many as the source")
+	}
+	if err := o.ForRelease04.validate(o.To); err != nil {
+		return err
 	}
 	if _, err := o.rules(max(1, o.TargetPartitions)); err != nil {
 		return err
@@ -191,9 +195,9 @@ func (o PlanOptions) rules(targetPartitions int32) (rewrite.Rules, error) {
 	if err != nil {
 		return rewrite.Rules{}, usage(err.Error(), "")
 	}
-	to, err := keycodec.Lookup(o.To)
+	to, err := o.target()
 	if err != nil {
-		return rewrite.Rules{}, usage(err.Error(), "")
+		return rewrite.Rules{}, err
 	}
 	partitioner, err := keycodec.LookupPartitioner(o.Partitioner)
 	if err != nil {
@@ -202,6 +206,11 @@ func (o PlanOptions) rules(targetPartitions int32) (rewrite.Rules, error) {
 	rules := rewrite.Rules{
 		From: from, To: to, Partitioner: partitioner, TargetPartitions: targetPartitions,
 		OnUnparseable: o.OnUnparseable, History: o.History, Pruned: o.Pruned,
+	}
+	if o.To == keycodec.NameFlinkAgents04 {
+		if err := o.rules04(&rules); err != nil {
+			return rewrite.Rules{}, err
+		}
 	}
 	if err := rules.Validate(); err != nil {
 		return rewrite.Rules{}, usage(err.Error(), "rekey plan --help lists what each flag takes")

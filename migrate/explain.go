@@ -7,6 +7,7 @@ import (
 
 	"rekey/keycodec"
 	"rekey/report"
+	"rekey/rewrite"
 )
 
 // ExplainOptions are the choices that an explanation rests on.
@@ -14,6 +15,7 @@ type ExplainOptions struct {
 	From, To    string
 	Partitioner string
 	Partitions  int32 // of both topics
+	ForRelease04
 }
 
 // Explain says how one state key parses, what it becomes, and which partition
@@ -23,7 +25,10 @@ func Explain(o ExplainOptions, key []byte) (*report.Explanation, error) {
 		return nil, usage(fmt.Sprintf("--partitions %d", o.Partitions), "give the partition count of the topic, at least 1")
 	}
 	plan := DefaultPlanOptions()
-	plan.From, plan.To, plan.Partitioner = o.From, o.To, o.Partitioner
+	plan.From, plan.To, plan.Partitioner, plan.ForRelease04 = o.From, o.To, o.Partitioner, o.ForRelease04
+	if err := o.validate(o.To); err != nil {
+		return nil, err
+	}
 	rules, err := plan.rules(o.Partitions)
 	if err != nil {
 		return nil, err
@@ -35,15 +40,23 @@ func Explain(o ExplainOptions, key []byte) (*report.Explanation, error) {
 	e := &report.Explanation{Schema: report.SchemaVersion, Key: report.Printable(key), KeyBase64: base64OrNull(key),
 		From: o.From, To: o.To, Partitions: o.Partitions, Traits: []string{}}
 	var parsed keycodec.Key
-	if err := rules.From.Parse(&parsed, key); err != nil {
+	if o.To == keycodec.NameFlinkAgents04 && o.Actions == "" && o.AgentPlan == "" {
+		rules.Actions = nil // a key is explained all the same, with the action as it is
+		e.ActionUnnamed = true
+	}
+	encoded, err := rules.Translate(nil, &parsed, key)
+	if err != nil {
 		problem, ok := errors.AsType[*keycodec.ParseError](err)
 		if !ok {
 			return nil, err
 		}
 		e.Reason, e.Field, e.Byte, e.Detail = string(problem.Reason), problem.Field, problem.Offset, problem.Detail
 		e.Meaning = report.Meaning(e.Reason)
-		e.Suggestion = suggestion(rules.From, key)
+		e.Suggestion = suggestion(&rules, key)
 		return e, nil
+	}
+	if err := rules.From.Parse(&parsed, key); err != nil {
+		return nil, err
 	}
 	e.Parses = true
 	e.BusinessKey = report.Printable(parsed.BusinessKey)
@@ -54,10 +67,6 @@ func Explain(o ExplainOptions, key []byte) (*report.Explanation, error) {
 		before := released.Partition(rules.From, key, &parsed, 0, o.Partitions)
 		e.Before = &before
 	}
-	encoded, err := rules.To.Append(nil, &parsed)
-	if err != nil {
-		return nil, fmt.Errorf("encode as %s: %w", o.To, err)
-	}
 	e.NewKey, e.NewKeyBase64 = report.Printable(encoded), base64.StdEncoding.EncodeToString(encoded)
 	if o.Partitioner != "source" {
 		after := rules.Partitioner.Partition(rules.To, encoded, &parsed, 0, o.Partitions)
@@ -67,10 +76,21 @@ func Explain(o ExplainOptions, key []byte) (*report.Explanation, error) {
 }
 
 // suggestion is the repair that the cause of an unparseable key makes likely,
-// or nil.
-func suggestion(from keycodec.Format, key []byte) *report.Suggestion {
-	s, found := keycodec.Suggest(from, key)
+// or nil: there is none for a key that is whole in the source's format, and none
+// that the target could not take.
+func suggestion(rules *rewrite.Rules, key []byte) *report.Suggestion {
+	if rules.From.Parse(new(keycodec.Key), key) == nil {
+		return nil
+	}
+	s, found := keycodec.Suggest(rules.From, key)
 	if !found {
+		return nil
+	}
+	target := s.Repaired
+	if err := nameAction(rules, &target); err != nil {
+		return nil
+	}
+	if _, err := rules.To.Append(nil, &target); err != nil {
 		return nil
 	}
 	return &report.Suggestion{Cause: s.Cause, Text: s.Text, BusinessKey: string(s.Repaired.BusinessKey), Sequence: s.Repaired.Sequence,

@@ -200,6 +200,7 @@ func addEarlier(r, earlier *report.Report) {
 	r.Actions = mergeNamed(earlier.Actions, r.Actions)
 	r.Actions = r.Actions[:min(len(r.Actions), actionsInReport)]
 	r.ActionCount = max(r.ActionCount, earlier.ActionCount)
+	addEarlier04(r.Release04, earlier.Release04)
 	for _, trait := range earlier.Traits {
 		if i := slices.IndexFunc(r.Traits, func(t report.TraitCount) bool { return t.Trait == trait.Trait }); i >= 0 {
 			trait.Records += r.Traits[i].Records

@@ -23,6 +23,9 @@ type Outcome struct {
 // directory it goes on with that one, provided that the options still mean the
 // same: so the same command resumes.
 func Migrate(ctx context.Context, o PlanOptions, allowLive bool, env Environment) (*Outcome, error) {
+	if o.lacksKeyType() {
+		return nil, o.askForKeyType(ctx, env)
+	}
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
@@ -67,6 +70,13 @@ func (o PlanOptions) sameAs(dir runDir) error {
 			return usage(fmt.Sprintf("%s holds a plan with %s %s, not %s", string(dir), option.flag, option.planned, option.given),
 				"repeat the flags of that plan to go on with it, or name a new --run-dir")
 		}
+	}
+	planned, err := o.planned04()
+	if err != nil {
+		return err
+	}
+	if flag := p.Release04.difference(planned); flag != "" {
+		return usage(fmt.Sprintf("%s holds a plan with another %s", string(dir), flag), "repeat the flags and files of that plan to go on with it, or name a new --run-dir")
 	}
 	return o.sameRules(p, dir)
 }

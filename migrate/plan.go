@@ -25,6 +25,9 @@ const openTransactionPatience = 30 * time.Second
 // run directory. It writes nothing to Kafka. A plan that apply must refuse is
 // written too, for its reports; the error says why.
 func Plan(ctx context.Context, o PlanOptions, env Environment) (*report.Report, error) {
+	if o.lacksKeyType() {
+		return nil, o.askForKeyType(ctx, env)
+	}
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
@@ -55,6 +58,9 @@ func Plan(ctx context.Context, o PlanOptions, env Environment) (*report.Report, 
 		From: o.From, To: o.To, Partitioner: o.Partitioner, OnUnparseable: o.OnUnparseable,
 		History: o.History, Align: align, Isolation: o.Isolation, Compression: o.Compression,
 		OnCollision: o.OnCollision, Refusals: []refusal{}, Files: []sealedFile{},
+	}
+	if p.Release04, err = o.planned04(); err != nil {
+		return nil, err
 	}
 	if o.Prune != "" || o.PruneBefore != "" {
 		p.Pruned = cmp.Or(o.Pruned, rewrite.PrunedTombstone)
@@ -128,6 +134,8 @@ type planner struct {
 	causes    map[string]int64 // records of unparseable keys by the cause that a suggestion names
 	undecided struct{ keys, records int64 }
 	suggested map[string]bool // reasons of undecided keys that something is suggested for
+
+	incompatible spools // records whose value release 0.4 cannot read
 }
 
 // describe learns both topics' identity and settles what the target will be.
@@ -359,17 +367,10 @@ func (pl *planner) scanAndSeal(ctx context.Context) (*report.Report, error) {
 			return nil, err
 		}
 	}
-	spools := make([]quarantineSpool, pl.plan.Source.Partitions)
-	for i := range spools {
-		spools[i].dir = pl.dir
-	}
-	defer func() {
-		for i := range spools {
-			if err := spools[i].close(); err != nil {
-				pl.env.Logf("remove a temporary file: %v", err)
-			}
-		}
-	}()
+	spools := pl.dir.newSpools(pl.plan.Source.Partitions)
+	defer spools.close(pl.env)
+	pl.incompatible = pl.dir.newSpools(pl.plan.Source.Partitions)
+	defer pl.incompatible.close(pl.env)
 	total, err := pl.scanSettled(ctx, bad, spools)
 	if err != nil {
 		return nil, err
@@ -398,7 +399,13 @@ func (pl *planner) scanAndSeal(ctx context.Context) (*report.Report, error) {
 	if err := pl.writeBadKeys(bad, r); err != nil {
 		return nil, err
 	}
-	if err := pl.writeQuarantine(spools); err != nil {
+	if err := pl.writeActionsTemplate(r.Release04); err != nil {
+		return nil, err
+	}
+	if err := pl.writeSpools(quarantineFileName, spools); err != nil {
+		return nil, err
+	}
+	if err := pl.writeSpools(incompatibleName, pl.incompatible); err != nil {
 		return nil, err
 	}
 	if err := pl.reportPruned(&total.pruned, r); err != nil {
@@ -423,7 +430,7 @@ func (pl *planner) scanAndSeal(ctx context.Context) (*report.Report, error) {
 
 // scanSettled scans, and scans once more if keys turn out to collide and the
 // plan says which of them give way: that changes the decisions.
-func (pl *planner) scanSettled(ctx context.Context, bad *badKeys, spools []quarantineSpool) (*tally, error) {
+func (pl *planner) scanSettled(ctx context.Context, bad *badKeys, spools spools) (*tally, error) {
 	var err error
 	if pl.claims, err = newClaims(pl.rules, pl.plan.Claims); err != nil {
 		return nil, err
@@ -448,7 +455,7 @@ func (pl *planner) reader() *topicReader {
 
 // scan asks for the decision on every record of the latest capture. In a scan
 // that only decides anew, bad and spools are nil: they have everything already.
-func (pl *planner) scan(ctx context.Context, bad *badKeys, spools []quarantineSpool) (*tally, error) {
+func (pl *planner) scan(ctx context.Context, bad *badKeys, spools spools) (*tally, error) {
 	p := pl.plan
 	c := &p.Captures[len(p.Captures)-1]
 	ask := demand{source: pl.reader(), rules: pl.rules, prints: pl.prints, count: &counter{progress: pl.env.Progress}}
@@ -470,14 +477,21 @@ func (pl *planner) scan(ctx context.Context, bad *badKeys, spools []quarantineSp
 			if bad == nil {
 				return nil
 			}
-			if err := watch.note(r); err != nil || d.Problem == nil {
+			if err := watch.note(r); err != nil {
 				return err
 			}
-			if err := bad.add(r); err != nil {
-				return err
+			if d.Problem != nil {
+				if err := bad.add(r); err != nil {
+					return err
+				}
 			}
 			if d.Action == rewrite.Quarantine {
-				return spools[span.Partition].add(r, d.Problem)
+				if err := spools[span.Partition].add(newQuarantined(r, &d)); err != nil {
+					return err
+				}
+			}
+			if t.release04.refusesValue() {
+				return pl.incompatible[span.Partition].add(t.release04.incompatible(r, &d))
 			}
 			return nil
 		})
@@ -572,21 +586,21 @@ func (pl *planner) writeBadKeys(bad *badKeys, r *report.Report) error {
 	return pl.sealFile(unparseableFileName, r.BadKeys)
 }
 
-// writeQuarantine joins the spools in partition order. An extension appends to
-// what the captures before it quarantined.
-func (pl *planner) writeQuarantine(spools []quarantineSpool) error {
+// writeSpools joins the spools of a file in partition order. An extension appends
+// to what the captures before it wrote.
+func (pl *planner) writeSpools(name string, spools spools) error {
 	lines := int64(0)
 	for i := range spools {
 		lines += spools[i].lines
 	}
-	earlier := slices.IndexFunc(pl.plan.Files, func(f sealedFile) bool { return f.Name == quarantineFileName })
+	earlier := slices.IndexFunc(pl.plan.Files, func(f sealedFile) bool { return f.Name == name })
 	if lines == 0 {
 		return nil
 	}
-	err := pl.dir.write(quarantineFileName, func(w io.Writer) error {
+	err := pl.dir.write(name, func(w io.Writer) error {
 		if earlier >= 0 {
 			lines += pl.plan.Files[earlier].Lines
-			if err := pl.dir.copyTo(w, quarantineFileName); err != nil {
+			if err := pl.dir.copyTo(w, name); err != nil {
 				return err
 			}
 		}
@@ -600,7 +614,7 @@ func (pl *planner) writeQuarantine(spools []quarantineSpool) error {
 	if err != nil {
 		return err
 	}
-	return pl.sealFile(quarantineFileName, lines)
+	return pl.sealFile(name, lines)
 }
 
 // sealFile binds a file of the run directory to the plan.

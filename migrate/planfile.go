@@ -39,6 +39,9 @@ type plan struct {
 	Isolation     string          `json:"isolation_level"`
 	Compression   string          `json:"compression"`
 
+	// Release04 is there for the target format of that release alone.
+	Release04 *planRelease04 `json:"flink_agents_04,omitempty"`
+
 	OnCollision string           `json:"on_collision"`
 	Repairs     []report.Repair  `json:"repairs,omitempty"`      // in order of the key
 	Claims      []claim          `json:"claims,omitempty"`       // target keys that could stand for two source keys
@@ -169,7 +172,7 @@ func (p *plan) sealedRules() (rewrite.Rules, error) {
 // formats are the rules that need no file and no decision by hand.
 func (p *plan) formats() (rewrite.Rules, error) {
 	return PlanOptions{From: p.From, To: p.To, Partitioner: p.Partitioner, OnUnparseable: p.OnUnparseable, History: p.History,
-		Pruned: p.Pruned}.rules(p.Target.Partitions)
+		Pruned: p.Pruned, ForRelease04: p.Release04.options()}.rules(p.Target.Partitions)
 }
 
 // spans are the ranges of one capture, by source partition; empty ones are

@@ -59,6 +59,7 @@ func (pl *planner) newReport(t *tally) *report.Report {
 		return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.Name, b.Name))
 	})
 	r.Actions = r.Actions[:min(len(r.Actions), actionsInReport)]
+	r.Release04 = t.release04.report(p.Release04)
 	r.Spread = p.spread()
 	r.Padding = p.padding()
 	r.Breaks = breaks(p, t)
@@ -160,7 +161,9 @@ func (pl *planner) judge(t *tally, r *report.Report) {
 	p.Refusals = []refusal{}
 	pl.splitFindings(&pl.strays)
 	pl.refusals(t, r)
+	pl.refusals04(t.release04)
 	pl.warnings(t)
+	pl.findings04(t.release04)
 	pl.pruneFindings(r.Pruned)
 	pl.hintFindings(t, r)
 	pl.collisionFindings(r)
@@ -201,12 +204,13 @@ func (pl *planner) judge(t *tally, r *report.Report) {
 var severityOrder = map[report.Severity]int{report.Refusal: 0, report.Warning: 1, report.Note: 2}
 
 var refusalAdvice = map[string]string{
-	"unparseable-keys": "read unparseable.jsonl; then decide with rekey repair, or plan again with --on-unparseable quarantine (set them aside in full) or copy (carry them over as they are)",
-	"already-migrated": "this topic is the target of a migration; name the original topic with --source",
-	"padding":          "raise --max-padding; or pad only as far as the savepoint's own markers with --align FILE; or give up old markers with --align none",
-	"collision":        "see the collisions in report.txt; drop one key of each with a repair, or keep the latest with --on-collision latest",
-	"split-keys":       "use --pruned omit, which deletes nothing, or leave --prune-before out",
-	"timestamps":       "copy these records to a topic with sane timestamps first, or leave them out",
+	"unparseable-keys":    "read unparseable.jsonl; then decide with rekey repair, or plan again with --on-unparseable quarantine (set them aside in full) or copy (carry them over as they are)",
+	"incompatible-values": "read incompatible-values.jsonl; then plan again with --on-incompatible-value quarantine (set them aside in full) or copy (carry them over as they are)",
+	"already-migrated":    "this topic is the target of a migration; name the original topic with --source",
+	"padding":             "raise --max-padding; or pad only as far as the savepoint's own markers with --align FILE; or give up old markers with --align none",
+	"collision":           "see the collisions in report.txt; drop one key of each with a repair, or keep the latest with --on-collision latest",
+	"split-keys":          "use --pruned omit, which deletes nothing, or leave --prune-before out",
+	"timestamps":          "copy these records to a topic with sane timestamps first, or leave them out",
 }
 
 func (pl *planner) refuse(code string, exit int, format string, args ...any) {
@@ -220,7 +224,7 @@ func (pl *planner) refusals(t *tally, r *report.Report) {
 			t.migrated, rewrite.ProvenanceHeader, t.migratedAt.Partition, t.migratedAt.Offset)
 	}
 	if undecided := pl.undecided; undecided.keys > 0 {
-		pl.refuse("unparseable-keys", 3, "%d keys (%d records) cannot be parsed, and the policy is to fail", undecided.keys, undecided.records)
+		pl.refuse("unparseable-keys", 3, "%d keys (%d records) cannot be parsed, and the policy is to fail%s", undecided.keys, undecided.records, unnamedActions(r))
 	}
 	if n := len(r.Collisions); n > 0 && pl.plan.OnCollision != OnCollisionLatest {
 		first := r.Collisions[0].Keys

@@ -84,7 +84,7 @@ func (s *repairSet) check(r report.Repair) (repairLine, error) {
 		return repairLine{}, err
 	}
 	line := repairLine{Repair: r, key: key, repair: &rewrite.Repair{Action: rewrite.RepairAction(r.Decision)}}
-	if err := s.rules.From.Parse(new(keycodec.Key), key); err == nil {
+	if _, err := s.rules.Translate(nil, new(keycodec.Key), key); err == nil {
 		return line, fmt.Errorf("key %s: it can be parsed as %s, so there is nothing to repair", report.Shorten(r.Key, 60), s.rules.From.Name())
 	}
 	given := r.BusinessKey != nil || r.Sequence != nil || r.EventUUID != "" || r.ActionUUID != ""
@@ -130,6 +130,9 @@ func (s *repairSet) target(r report.Repair) (keycodec.Key, error) {
 		}
 		*id.into = parsed
 	}
+	if err := nameAction(&s.rules, &key); err != nil {
+		return key, err
+	}
 	encoded, err := s.rules.To.Append(nil, &key)
 	if err != nil {
 		return key, fmt.Errorf("as %s: %w", s.rules.To.Name(), err)
@@ -142,6 +145,24 @@ func (s *repairSet) target(r report.Repair) (keycodec.Key, error) {
 		return key, errors.New("the target key is the one that is reserved for padding")
 	}
 	return key, nil
+}
+
+// nameAction gives a repaired key the action UUID that the target knows. A line
+// may have the old one, as the source key has it, or already the new one.
+func nameAction(rules *rewrite.Rules, key *keycodec.Key) error {
+	if rules.Actions == nil {
+		return nil
+	}
+	if named, known := rules.Actions[key.Action]; known {
+		key.Action = named
+		return nil
+	}
+	for _, named := range rules.Actions {
+		if key.Action == named {
+			return nil
+		}
+	}
+	return fmt.Errorf("action_uuid %s is none that --actions or --agent-plan names", key.Action)
 }
 
 // into puts the decisions into rules.

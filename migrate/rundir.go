@@ -20,6 +20,8 @@ const (
 	repairsFileName     = "repairs.jsonl"
 	pruneFileName       = "prune.jsonl"
 	unmatchedFileName   = "prune-unmatched.jsonl"
+	actionsTemplateName = "actions.json.template"
+	incompatibleName    = "incompatible-values.jsonl"
 	reportJSONName      = "report.json"
 	reportTextName      = "report.txt"
 	reportHTMLName      = "report.html"

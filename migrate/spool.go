@@ -141,8 +141,8 @@ func (b *badKeys) key(at int64) ([]byte, error) {
 
 // badKeyEntry is a key's line of unparseable.jsonl.
 func badKeyEntry(rules *rewrite.Rules, key []byte, stats *badKeyStats) (report.BadKey, error) {
-	var parsed keycodec.Key
-	problem, ok := errors.AsType[*keycodec.ParseError](rules.From.Parse(&parsed, key))
+	_, err := rules.Translate(nil, new(keycodec.Key), key)
+	problem, ok := errors.AsType[*keycodec.ParseError](err)
 	if !ok {
 		return report.BadKey{}, fmt.Errorf("a key in the spool parses: %q", key)
 	}
@@ -163,7 +163,7 @@ func badKeyEntry(rules *rewrite.Rules, key []byte, stats *badKeyStats) (report.B
 		Last:     report.Position{Partition: stats.lastPartition, Offset: stats.lastOffset},
 		Decision: decision,
 	}
-	entry.Suggestion = suggestion(rules.From, key)
+	entry.Suggestion = suggestion(rules, key)
 	return entry, nil
 }
 
@@ -192,10 +192,45 @@ type quarantinedHeader struct {
 	ValueBase64 *string `json:"value_base64"`
 }
 
-// quarantineSpool keeps the quarantined records of one source partition in a
-// temporary file until all partitions are read, so that the final file is in
-// order whatever partition was read first.
-type quarantineSpool struct {
+// newQuarantined is the line of a record that a decision sets aside.
+func newQuarantined(r *rewrite.Record, d *rewrite.Decision) quarantined {
+	reason := d.Reason.String()
+	if d.Problem != nil && d.Reason != rewrite.IncompatibleValue {
+		reason = string(d.Problem.Reason)
+	}
+	line := quarantined{Partition: r.Partition, Offset: r.Offset, TimestampMS: r.Timestamp, Reason: reason,
+		KeyBase64: base64OrNull(r.Key), ValueBase64: base64OrNull(r.Value), Headers: []quarantinedHeader{}}
+	for _, h := range r.Headers {
+		line.Headers = append(line.Headers, quarantinedHeader{base64OrNull(h.Key), base64OrNull(h.Value)})
+	}
+	return line
+}
+
+// spools are those of one file, by source partition.
+type spools []spool
+
+func (d runDir) newSpools(partitions int32) spools {
+	s := make(spools, partitions)
+	for i := range s {
+		s[i].dir = d
+	}
+	return s
+}
+
+// close removes the temporary files. Nothing depends on how that goes any more,
+// so a failure is only logged.
+func (s spools) close(env Environment) {
+	for i := range s {
+		if err := s[i].close(); err != nil {
+			env.Logf("remove a temporary file: %v", err)
+		}
+	}
+}
+
+// spool keeps the lines that one source partition adds to a file in a temporary
+// file until all partitions are read, so that the final file is in order
+// whatever partition was read first.
+type spool struct {
 	dir     runDir
 	file    *os.File // nil before the first record
 	buffer  *bufio.Writer
@@ -203,30 +238,25 @@ type quarantineSpool struct {
 	lines   int64
 }
 
-func (q *quarantineSpool) add(r *rewrite.Record, problem *keycodec.ParseError) error {
+func (q *spool) add(line any) error {
 	if q.file == nil {
-		file, err := os.CreateTemp(string(q.dir), ".quarantine-*")
+		file, err := os.CreateTemp(string(q.dir), ".lines-*")
 		if err != nil {
-			return fmt.Errorf("spool quarantined records: %w", err)
+			return fmt.Errorf("spool records: %w", err)
 		}
 		q.file, q.buffer = file, bufio.NewWriterSize(file, 1<<16)
 		q.encoder = json.NewEncoder(q.buffer)
 		q.encoder.SetEscapeHTML(false)
 	}
-	line := quarantined{Partition: r.Partition, Offset: r.Offset, TimestampMS: r.Timestamp, Reason: string(problem.Reason),
-		KeyBase64: base64OrNull(r.Key), ValueBase64: base64OrNull(r.Value), Headers: []quarantinedHeader{}}
-	for _, h := range r.Headers {
-		line.Headers = append(line.Headers, quarantinedHeader{base64OrNull(h.Key), base64OrNull(h.Value)})
-	}
 	if err := q.encoder.Encode(line); err != nil {
-		return fmt.Errorf("spool quarantined records: %w", err)
+		return fmt.Errorf("spool records: %w", err)
 	}
 	q.lines++
 	return nil
 }
 
 // copyTo appends the spooled lines to w.
-func (q *quarantineSpool) copyTo(w io.Writer) error {
+func (q *spool) copyTo(w io.Writer) error {
 	if q.file == nil {
 		return nil
 	}
@@ -240,7 +270,7 @@ func (q *quarantineSpool) copyTo(w io.Writer) error {
 	return err
 }
 
-func (q *quarantineSpool) close() error {
+func (q *spool) close() error {
 	if q.file == nil {
 		return nil
 	}

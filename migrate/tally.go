@@ -36,7 +36,8 @@ type tally struct {
 	recordsBy []int64 // by source partition; only of the sum
 	pruned    pruneTally
 	hints     hints
-	strays    *strays // where to note records that are not at home, or nil
+	release04 *tally04 // nil for another target format
+	strays    *strays  // where to note records that are not at home, or nil
 
 	separator   int64 // records whose business key holds the separator
 	prunable    int64 // of those, ending in _digits: a prune could hit another key's state
@@ -59,7 +60,7 @@ func newTally(rules rewrite.Rules, prints fingerprinter, partition, sourcePartit
 		return nil, err
 	}
 	t := &tally{rules: rules, sourcePartitions: sourcePartitions, released: released, prints: prints,
-		traits: map[keycodec.Traits]*report.TraitCount{}, actions: map[uuid.UUID]int64{}}
+		traits: map[keycodec.Traits]*report.TraitCount{}, actions: map[uuid.UUID]int64{}, release04: newTally04(rules)}
 	t.flows = make([]flow, rules.TargetPartitions)
 	for target := range t.flows {
 		t.flows[target] = flow{Source: partition, Target: int32(target)}
@@ -81,6 +82,9 @@ func (t *tally) add(r *rewrite.Record, d rewrite.Decision) {
 		t.counts.EmptyValues++
 	}
 	t.time(r.Timestamp, at)
+	if t.release04 != nil {
+		t.release04.add(r, &d, at)
+	}
 	if d.Problem != nil {
 		t.counts.Unparseable++
 		if r.Value == nil {
@@ -279,6 +283,7 @@ func (t *tally) merge(o *tally) {
 	}
 	t.pruned.merge(&o.pruned)
 	t.hints.merge(&o.hints)
+	t.release04.merge(o.release04)
 	t.separator += o.separator
 	t.prunable += o.prunable
 	t.refusedKeys += o.refusedKeys

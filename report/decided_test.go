@@ -30,6 +30,13 @@ func decidedReport() *Report {
 		{KeyBase64: encodeKey([]byte("a_1_X ")), Key: Printable([]byte("a_1_X ")), Records: 4, First: Position{0, 3}, Last: Position{0, 9}, LastTime: 17, Wins: true},
 		{KeyBase64: encodeKey([]byte("a_1_X")), Key: Printable([]byte("a_1_X")), Records: 1, First: Position{0, 4}, Last: Position{0, 4}, LastTime: 18},
 	}}}
+	r.Release04 = &Release04{
+		KeyType: "string", MaxParallelism: 128, OnIncompatible: "fail", KeyLooks: "of 3 records' business keys, 100 % are other text",
+		Keys:     []KeyExample{{BusinessKey: Printable([]byte("a_1")), At: Position{0, 3}, Becomes: "17_GiRWNt", Partition: 5}, {BusinessKey: Printable([]byte("\x1b"))}},
+		Actions:  []ActionUse{{UUID: "caa2da48-5fe7-3ce2-8106-de90c978d448", Name: "think\x1b", NewUUID: "38a6dc64-3b4e-35b2-bd05-0e03844da812", Records: 2, First: 1000, Last: 2000, Events: []NamedCount{{Name: "_input_event", Count: 2}}}, {UUID: "8da9f90a-54cc-3791-9b96-ee006ca295e2", Records: 1, First: -1, Last: -1}},
+		Layouts:  []NamedCount{{Name: "0.3.1", Count: 2}, {Name: "unknown", Count: 1}},
+		Problems: []ProblemCount{{Problem: "not-a-state", Meaning: "The value is no state.", Records: 1, First: Position{0, 9}}},
+	}
 	return r
 }
 
@@ -46,6 +53,7 @@ func TestDecidedReport(t *testing.T) {
 	for _, want := range []string{
 		"REPAIRS", "2 keys", `"a_1_X "`, "becomes", `"junk\n"`, "3 repairs are of keys that are not in the topic",
 		"PRUNED", "prune-before", `"gone\x1B"`, "p0@41, p3@17", "KEYS THAT COLLIDE", "wins", "gives way",
+		"WHAT RELEASE 0.4 WILL FIND", "becomes 17_GiRWNt on partition 5", "cannot be a key of this type", "nobody named it", "_input_event (2)", "no timestamps", "not-a-state",
 	} {
 		if !strings.Contains(text.String(), want) {
 			t.Errorf("report.txt has no %q\n%s", want, text.String())

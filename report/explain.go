@@ -23,7 +23,8 @@ type Explanation struct {
 	EventUUID         string   `json:"event_uuid,omitempty"`
 	ActionUUID        string   `json:"action_uuid,omitempty"`
 	Traits            []string `json:"traits"`
-	NewKey            string   `json:"new_key,omitempty"` // printable form
+	ActionUnnamed     bool     `json:"action_unnamed,omitempty"` // the target wants another action UUID: see --actions
+	NewKey            string   `json:"new_key,omitempty"`        // printable form
 	NewKeyBase64      string   `json:"new_key_base64,omitempty"`
 	Partitions        int32    `json:"partitions"`
 	Before            *int32   `json:"partition_before"` // null: the released partitioner refuses the key
@@ -59,6 +60,9 @@ func (e *Explanation) WriteText(w io.Writer, st Style) error {
 		p.pair("deserves look", trait)
 	}
 	p.pair("becomes", e.NewKey)
+	if e.ActionUnnamed {
+		p.pair("not yet", "the action UUID is the old one; with --actions or --agent-plan it is that of the action's name")
+	}
 	p.pair("partition", fmt.Sprintf("%s of %d by the released partitioner, %s on the target", partitionWord(e.Before), e.Partitions, partitionWord(e.After)))
 	return p.flush(w)
 }

@@ -50,6 +50,7 @@ var pageTemplate = sync.OnceValues(func() (*template.Template, error) {
 		"detail":   func(s string) string { return cut(plain(s), cellText) },
 		"total":    func(t RepairTotal) string { return capital(t.total()) },
 		"unused":   func(r *Repairs) string { return r.unused() },
+		"used":     func(a ActionUse) string { return a.span() + "; " + a.events() },
 		"unsafe":   func(p *Pruned) string { return p.UnsafeText() },
 		"outcome":  func(c Collision, k CollidingKey) string { return c.outcome(k) },
 		"words":    func(s string) []string { return strings.Split(plain(s), " ") },

@@ -39,6 +39,8 @@ type Report struct {
 	Pruned     *Pruned     `json:"pruned,omitempty"`     // absent without a prune rule
 	Collisions []Collision `json:"collisions,omitempty"` // source keys that become one target key
 
+	Release04 *Release04 `json:"flink_agents_04,omitempty"` // absent for another target format
+
 	Breaks   []Break   `json:"breaks"`   // what the releases do on the source, and what changes
 	Findings []Finding `json:"findings"` // in order of severity: refusals, warnings, notes
 	Next     []string  `json:"next"`     // commands to run next, in order
@@ -112,7 +114,7 @@ type Counts struct {
 	Quarantined int64 `json:"quarantined"`
 	Copied      int64 `json:"copied"`    // cannot be parsed, copied byte for byte
 	Dropped     int64 `json:"dropped"`   // cannot be parsed, a repair says drop
-	Undecided   int64 `json:"undecided"` // cannot be parsed, and the policy is to fail
+	Undecided   int64 `json:"undecided"` // key cannot be parsed or value not be read, and the policy is to fail
 
 	Unparseable           int64 `json:"unparseable"`            // records whose key cannot be parsed
 	UnparseableTombstones int64 `json:"unparseable_tombstones"` // of those, with a null value

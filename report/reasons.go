@@ -18,7 +18,7 @@ var reasons = []reason{
 	{"bad-key-group", "The key group is not a plain decimal number in front of or behind a state key."},
 	{"bad-escape", "The business key has a % that is not followed by 25 or 5F."},
 	{"bad-length", "The length in front of the business key is not the one that it has."},
-	{"foreign", "The key is not one of Flink Agents: something else writes to this topic."},
+	{"foreign", "The key is not one of Flink Agents, or no key of the given --key-type prints it."},
 	{"unknown-action", "The action UUID is not in the file given with --actions, so it has no new name."},
 }
 

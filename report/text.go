@@ -39,6 +39,7 @@ func (r *Report) WriteText(w io.Writer, st Style) error {
 	r.repairsText(p)
 	r.collisionsText(p)
 	r.prunedText(p)
+	r.release04Text(p)
 	r.breaksText(p)
 	r.spreadText(p, textPartitions)
 	r.traitsText(p)

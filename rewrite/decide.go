@@ -4,7 +4,10 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/google/uuid"
+
 	"rekey/keycodec"
+	"rekey/statevalue"
 )
 
 // Action is what happens to a source record.
@@ -50,29 +53,31 @@ type Reason uint8
 
 // The reasons, a closed list.
 const (
-	Plain           Reason = iota // rewritten: the key parses and has a value
-	NullValue                     // the record is a tombstone on the source
-	Superseded                    // a later record of the key replaces it (history latest)
-	Pruned                        // a given rule forgets its business key up to its sequence number
-	PrunedBefore                  // the key's last record lies before the marker of the oldest checkpoint to keep
-	LostCollision                 // another source key has the same target key, and is later
-	Repaired                      // the key cannot be parsed and a repair says what to do
-	Unparseable                   // the key cannot be parsed and the policy says what to do
-	AlreadyMigrated               // it carries a provenance header: the source is the target of a migration
+	Plain             Reason = iota // rewritten: the key parses and has a value
+	NullValue                       // the record is a tombstone on the source
+	Superseded                      // a later record of the key replaces it (history latest)
+	Pruned                          // a given rule forgets its business key up to its sequence number
+	PrunedBefore                    // the key's last record lies before the marker of the oldest checkpoint to keep
+	LostCollision                   // another source key has the same target key, and is later
+	Repaired                        // the key cannot be parsed and a repair says what to do
+	Unparseable                     // the key cannot be parsed and the policy says what to do
+	AlreadyMigrated                 // it carries a provenance header: the source is the target of a migration
+	IncompatibleValue               // the target's runtime cannot read the value, or would lose some of it
 )
 
 func (r Reason) String() string {
-	words := [...]string{"plain", "null-value", "superseded", "pruned", "pruned-before", "lost-collision", "repaired", "unparseable", "already-migrated"}
+	words := [...]string{"plain", "null-value", "superseded", "pruned", "pruned-before", "lost-collision", "repaired", "unparseable", "already-migrated", "incompatible-value"}
 	if int(r) < len(words) {
 		return words[r]
 	}
 	return fmt.Sprintf("reason %d", uint8(r))
 }
 
-// Policy says what to do with records whose key cannot be parsed.
+// Policy says what to do with records whose key cannot be parsed, or whose value
+// the target's runtime cannot read.
 type Policy string
 
-// The policies of --on-unparseable.
+// The policies of --on-unparseable and --on-incompatible-value.
 const (
 	PolicyFail       Policy = "fail"
 	PolicyQuarantine Policy = "quarantine"
@@ -122,6 +127,14 @@ type Rules struct {
 	OnUnparseable    Policy
 	History          History
 
+	// Actions are the action UUIDs of the target by those of the source; nil
+	// where they stay as they are. A key whose action is missing here counts as
+	// one that cannot be parsed.
+	Actions map[uuid.UUID]uuid.UUID
+	// OnIncompatible is for values that release 0.4 cannot read, or not whole;
+	// "" where the target is for runtimes that read what the source's did.
+	OnIncompatible Policy
+
 	// Repairs are by the source key, and take precedence over OnUnparseable.
 	// The null key names no state, so all that can be decided is to drop it.
 	Repairs      map[string]*Repair
@@ -156,6 +169,11 @@ func (r Rules) Validate() error {
 	case PolicyFail, PolicyQuarantine, PolicyCopy:
 	default:
 		return fmt.Errorf("unknown policy %q for keys that cannot be parsed; known: fail, quarantine, copy", r.OnUnparseable)
+	}
+	switch r.OnIncompatible {
+	case "", PolicyFail, PolicyQuarantine, PolicyCopy:
+	default:
+		return fmt.Errorf("unknown policy %q for values that cannot be read; known: fail, quarantine, copy", r.OnIncompatible)
 	}
 	switch r.History {
 	case HistoryAll, HistoryLatest:
@@ -205,6 +223,14 @@ func (r *Rules) Repair(key []byte) *Repair {
 	return r.Repairs[string(key)]
 }
 
+// refusesValue says whether a value must not go to the target as it is.
+func (r *Rules) refusesValue(value []byte) bool {
+	if r.OnIncompatible == "" || r.OnIncompatible == PolicyCopy {
+		return false
+	}
+	return statevalue.Look(value).Problem != ""
+}
+
 // pruned says which rule forgets a record's key, or Plain. The key's last
 // record has the offset last.
 func (r *Rules) pruned(key *keycodec.Key, partition int32, last int64) Reason {
@@ -223,7 +249,7 @@ type Decision struct {
 	Key       []byte               // on the target; valid until the next Decide of the same Decider
 	Partition int32                // on the target
 	Parsed    *keycodec.Key        // what the source key says, by itself or by its repair, or nil; valid as Key is
-	Problem   *keycodec.ParseError // why the source key cannot be parsed, or nil
+	Problem   *keycodec.ParseError // why the source key cannot be parsed or has no place on the target, or nil
 	Reason    Reason               // why the record is not simply rewritten
 	Last      bool                 // the last record of a key with Parsed; only where Rules.NeedsLast
 }
@@ -249,7 +275,8 @@ type Decider struct {
 func NewDecider(rules Rules) *Decider { return &Decider{rules: rules} }
 
 // Decide says what becomes of a record, by the first line that applies. A key
-// with a repair that says rewrite counts as one that parses:
+// that Translate refuses counts as one that cannot be parsed, and a key with a
+// repair that says rewrite as one that parses:
 //
 //	record                                           decision
 //	carries a provenance header                      Refuse, AlreadyMigrated
@@ -266,6 +293,8 @@ func NewDecider(rules Rules) *Decider { return &Decider{rules: rules} }
 //	key parses, pruned                               Tombstone, Pruned or PrunedBefore
 //	key parses, not its last record, history latest  Omit, Superseded
 //	key parses, null value                           Tombstone, NullValue
+//	key parses, value incompatible, policy fail      Refuse, IncompatibleValue
+//	key parses, value incompatible, quarantine       Quarantine, IncompatibleValue
 //	key parses by its repair                         Write, Repaired
 //	key parses                                       Write, Plain
 //
@@ -277,25 +306,25 @@ func (d *Decider) Decide(r *Record, last int64) (Decision, error) {
 		return Decision{Action: Refuse, Reason: AlreadyMigrated}, nil
 	}
 	decision := Decision{Parsed: &d.key, Last: d.rules.NeedsLast() && r.Offset == last}
-	if err := d.rules.From.Parse(&d.key, r.Key); err != nil {
+	key, err := d.rules.Translate(d.buf[:0], &d.key, r.Key)
+	if err != nil {
 		problem, ok := errors.AsType[*keycodec.ParseError](err)
 		if !ok {
-			return Decision{}, fmt.Errorf("parse the key of partition %d, offset %d: %w", r.Partition, r.Offset, err)
+			return Decision{}, fmt.Errorf("translate the key of partition %d, offset %d from %s to %s: %w", r.Partition, r.Offset, d.rules.From.Name(), d.rules.To.Name(), err)
 		}
 		repair := d.rules.Repair(r.Key)
 		if repair == nil || repair.Action != RepairRewrite {
 			return d.unparseable(r, repair, problem), nil
 		}
 		decision.Problem, decision.Parsed = problem, &repair.Key
+		if key, err = d.rules.To.Append(d.buf[:0], &repair.Key); err != nil {
+			return Decision{}, fmt.Errorf("encode the repaired key of partition %d, offset %d as %s: %w", r.Partition, r.Offset, d.rules.To.Name(), err)
+		}
 	}
+	d.buf = key
 	if decision.Action, decision.Reason = d.act(r, &decision, last); !decision.Action.OnTarget() {
 		return decision, nil
 	}
-	key, err := d.rules.To.Append(d.buf[:0], decision.Parsed)
-	if err != nil {
-		return Decision{}, fmt.Errorf("encode the key of partition %d, offset %d as %s: %w", r.Partition, r.Offset, d.rules.To.Name(), err)
-	}
-	d.buf = key
 	decision.Key = key
 	decision.Partition = d.rules.Partitioner.Partition(d.rules.To, key, decision.Parsed, r.Partition, d.rules.TargetPartitions)
 	return decision, nil
@@ -317,6 +346,11 @@ func (d *Decider) act(r *Record, decision *Decision, last int64) (Action, Reason
 		return Omit, Superseded
 	case r.Value == nil:
 		return Tombstone, NullValue
+	case d.rules.refusesValue(r.Value):
+		if d.rules.OnIncompatible == PolicyQuarantine {
+			return Quarantine, IncompatibleValue
+		}
+		return Refuse, IncompatibleValue
 	case decision.Problem != nil:
 		return Write, Repaired
 	}

@@ -2,6 +2,8 @@ package rewrite
 
 import (
 	"bytes"
+	"crypto/sha256"
+	"encoding/base64"
 	"fmt"
 	"strconv"
 
@@ -17,7 +19,8 @@ const ProvenanceHeader = "rekey-source"
 const paddingMark = "padding"
 
 // PaddingBusinessKey is the business key of padding records. Their state key
-// is this with sequence 0 and nil UUIDs, in the target's format.
+// is this with sequence 0 and nil UUIDs, in the target's format; where that
+// keeps only a digest of the business key, see PaddingKey.
 const PaddingBusinessKey = "rekey-padding"
 
 // Provenance is the source position of a record on the target.
@@ -87,7 +90,16 @@ func FindProvenance(headers []Header) ([]byte, bool) {
 
 // PaddingKey is the reserved state key of padding records in the target's
 // format.
+//
+// A flink-agents-0.4 key has a digest of the serialized business key, and a job
+// whose keys are numbers has no key that prints as PaddingBusinessKey. There the
+// digest is that of the text itself, in key group 0, which every job has. No
+// key of a job can have it: none of their types serializes to these bytes.
 func PaddingKey(to keycodec.Format) ([]byte, error) {
 	key := keycodec.Key{BusinessKey: []byte(PaddingBusinessKey), KeyGroup: keycodec.NoKeyGroup}
+	if to.Name() == keycodec.NameFlinkAgents04 {
+		sum := sha256.Sum256(key.BusinessKey)
+		key = keycodec.Key{KeyGroup: 0, Digest: base64.StdEncoding.AppendEncode(nil, sum[:])}
+	}
 	return to.Append(nil, &key)
 }

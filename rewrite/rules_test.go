@@ -173,10 +173,10 @@ func TestWholeHistory(t *testing.T) {
 
 func TestReasonWords(t *testing.T) {
 	words := map[string]bool{}
-	for reason := Plain; reason <= AlreadyMigrated; reason++ {
+	for reason := Plain; reason <= IncompatibleValue; reason++ {
 		words[reason.String()] = true
 	}
-	if len(words) != int(AlreadyMigrated)+1 || (AlreadyMigrated+1).String() != "reason 9" {
-		t.Errorf("%v, %v", slices.Sorted(maps.Keys(words)), AlreadyMigrated+1)
+	if len(words) != int(IncompatibleValue)+1 || (IncompatibleValue+1).String() != "reason 10" {
+		t.Errorf("%v, %v", slices.Sorted(maps.Keys(words)), IncompatibleValue+1)
 	}
 }
