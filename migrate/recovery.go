@@ -26,9 +26,12 @@ import (
 //	            recovery is refused
 //
 // All of them read uncommitted data. 0.4-strict reads to the end that it saw
-// first; the others stop after the first second in which nothing arrives, so a
-// slow broker can make them stop early. That is the one thing that no rehearsal
-// can foretell; rehearse takes them to read to the end.
+// first; the others stop at the first poll that brings no record. That is a
+// second in which nothing arrives, or a fetch that only passes transaction
+// markers or batches that the cleaner emptied. So a slow broker can make them
+// stop early, and a partition that has to begin at the beginning, which takes a
+// further request, is the likeliest one to be missed. That is the one thing that
+// no rehearsal can foretell; rehearse takes them to read to the end.
 type recovery struct {
 	runtime string
 	// strict: the marker must fit the topic.

@@ -399,6 +399,10 @@ func (s *stage) rehearse(ctx context.Context, r recovery, set markerSet) (report
 		out.Target.Effects = append(out.Target.Effects, report.Effect{Code: report.EffectRefuse,
 			Text: fmt.Sprintf("the new topic has %s keys, and runtime %s reads %s keys only: it fails at the first one", to, r.runtime, r.reads)})
 	}
+	if r.strict && set.topic != "" {
+		out.Target.Effects = append(out.Target.Effects, report.Effect{Code: report.EffectRefuse,
+			Text: fmt.Sprintf("the markers name the topic %s and its id, as those do that runtime %s takes itself: it restores them on that topic only", set.topic, r.runtime)})
+	}
 	parts := s.parts(source, target)
 	for part := range parts {
 		pass := pass{stage: s, replays: &replays{recovery: r}, part: part, parts: parts, out: &out}

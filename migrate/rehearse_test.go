@@ -629,6 +629,33 @@ func TestSubtaskMarkers(t *testing.T) {
 	}
 }
 
+// TestVersionedMarkers: markers that hold the name and the id of their topic are
+// those of 0.4-strict, which restores them on no other topic.
+func TestVersionedMarkers(t *testing.T) {
+	r := rand.New(rand.NewPCG(5, 5))
+	p := randomPast(r)
+	s := stageOf(r, p, p.copied(r, pastCopy{align: true, captures: p.moments[len(p.moments)-1:]}))
+	for _, runtime := range RuntimeNames() {
+		rules, err := recoveryOf(runtime)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, topic := range []string{"", "action-state"} {
+			got, err := s.rehearse(t.Context(), rules, markerSet{markers: []marker{p.anyMarker(r)}, topic: topic, topicID: topic})
+			if err != nil {
+				t.Fatal(err)
+			}
+			refused := slices.ContainsFunc(got.Target.Effects, func(e report.Effect) bool { return e.Stops() && strings.Contains(e.Text, "the topic action-state and its id") })
+			if want := runtime == "0.4-strict" && topic != ""; refused != want {
+				t.Errorf("runtime %s, topic %q: refused %v, want %v: %+v", runtime, topic, refused, want, got.Target.Effects)
+			}
+			if refused && got.Passed {
+				t.Errorf("runtime %s passes: %s", runtime, got.Summary)
+			}
+		}
+	}
+}
+
 // TestRehearseRepaired: a key that a repair gives a meaning is no state of the
 // old job, so the new one has it without anything being confusable. One that a
 // repair drops is left out, as are the null key and the empty one.
