@@ -148,20 +148,21 @@ func latestByKey(records []reader.Record) map[string]string {
 
 // An extension forgets by the rules of its plan: a key of the list that was
 // appended only now, and again one that the first capture has forgotten already.
+// What matched in the first capture alone stays matched.
 // The marker lies before all that is appended, so it forgets nothing of it.
 func TestExtendKeepsPruneRules(t *testing.T) {
 	c := testcluster.Start(t)
 	key := func(business string, sequence int) string {
 		return fmt.Sprintf("%s_%d_%s", business, sequence, historyIDs)
 	}
-	source := c.Seed(t, "source", "partitions 1\nconfig cleanup.policy=compact\n"+
+	source := c.Seed(t, "source", "partitions 2\nconfig cleanup.policy=compact\n1 1700000000000 "+key("first", 0)+" first\n"+
 		"0 1700000000000 "+key("a", 0)+" old\n0 1700000000001 "+key("kept", 0)+" kept\n0 1700000000002 "+key("before", 0)+" before\n0 1700000000003 "+key("b", 1)+" b\n")
 	dir := t.TempDir()
-	if err := runDir(dir).writePruneList("list", pruneList{"a": 0, "later": 5, "never": 1, "b": 0}); err != nil {
+	if err := runDir(dir).writePruneList("list", pruneList{"a": 0, "first": 0, "later": 5, "never": 1, "b": 0}); err != nil {
 		t.Fatal(err)
 	}
 	marker := filepath.Join(dir, "marker.json")
-	if err := os.WriteFile(marker, []byte(`{"offsets":{"0":3}}`), 0o644); err != nil {
+	if err := os.WriteFile(marker, []byte(`{"offsets":{"0":3,"1":0}}`), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	m := migrationOf(t, c, source, func(o *PlanOptions) { o.Prune, o.PruneBefore = filepath.Join(dir, "list"), marker })
@@ -182,7 +183,7 @@ func TestExtendKeepsPruneRules(t *testing.T) {
 	}
 	m.apply(t)
 	m.verify(t)
-	want := map[string]string{key("a", 0): "null", key("kept", 0): "null", key("before", 0): "back", key("b", 1): "b", key("later", 5): "null", key("later", 6): "six"}
+	want := map[string]string{key("first", 0): "null", key("a", 0): "null", key("kept", 0): "null", key("before", 0): "back", key("b", 1): "b", key("later", 5): "null", key("later", 6): "six"}
 	if diff := cmp.Diff(want, latestByKey(c.Read(t, m.target))); diff != "" {
 		t.Errorf("-want +got\n%s", diff)
 	}
@@ -190,13 +191,13 @@ func TestExtendKeepsPruneRules(t *testing.T) {
 	for _, line := range r.Pruned.Examples {
 		unmatched = append(unmatched, *line.BusinessKey)
 	}
-	if !slices.Equal(unmatched, []string{"b", "never"}) || r.Pruned.Unmatched != 2 || r.Pruned.Lines != 4 {
+	if !slices.Equal(unmatched, []string{"b", "never"}) || r.Pruned.Unmatched != 2 || r.Pruned.Lines != 5 {
 		t.Errorf("%d of %d lines match nothing: %q", r.Pruned.Unmatched, r.Pruned.Lines, unmatched)
 	}
-	if diff := cmp.Diff([]report.PruneRule{{Rule: report.RulePrune, Entries: 3, Bytes: 7}, {Rule: report.RulePruneBefore, Entries: 2, Bytes: 10}}, r.Pruned.Rules); diff != "" {
+	if diff := cmp.Diff([]report.PruneRule{{Rule: report.RulePrune, Entries: 4, Bytes: 12}, {Rule: report.RulePruneBefore, Entries: 2, Bytes: 10}}, r.Pruned.Rules); diff != "" {
 		t.Errorf("-want +got\n%s", diff)
 	}
-	if diff := cmp.Diff([]report.Position{{Partition: 0, Offset: 5}}, r.Pruned.Unsafe); diff != "" || r.Pruned.UnsafeKeys != 5 {
+	if diff := cmp.Diff([]report.Position{{Partition: 0, Offset: 5}, {Partition: 1, Offset: 0}}, r.Pruned.Unsafe); diff != "" || r.Pruned.UnsafeKeys != 6 {
 		t.Errorf("%d keys unsafe (-want +got)\n%s", r.Pruned.UnsafeKeys, diff)
 	}
 }
