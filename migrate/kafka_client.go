@@ -44,31 +44,19 @@ func connect(ctx context.Context, to Connection, env Environment) (*cluster, err
 	if err != nil {
 		return nil, err
 	}
+	if err := probe(ctx, to, config); err != nil {
+		return nil, connectFailure(to, config, err)
+	}
 	client, err := sarama.NewClient(to.Bootstrap, config)
 	if err != nil {
-		return nil, connectFailure(to.Bootstrap, err)
+		return nil, connectFailure(to, config, err)
 	}
 	admin, err := sarama.NewClusterAdminFromClient(client)
 	if err != nil {
-		return nil, errors.Join(connectFailure(to.Bootstrap, err), client.Close())
+		return nil, errors.Join(connectFailure(to, config, err), client.Close())
 	}
 	return &cluster{client: client, admin: admin, config: config, connection: to, env: env, patience: patience}, nil
 }
-
-func connectFailure(bootstrap []string, err error) error {
-	addresses := strings.Join(bootstrap, ",")
-	switch {
-	case errors.Is(err, sarama.ErrSASLAuthenticationFailed):
-		return fmt.Errorf("authentication failed at %s: user name or password are wrong: %w", addresses, err)
-	case errors.Is(err, sarama.ErrOutOfBrokers):
-		return &Failure{Kind: errUnreachable, What: "no broker answers at " + addresses, Cause: err,
-			Do: "check host and port of --bootstrap-server, and security.protocol in the file of --command-config: a client without TLS gets no answer from a TLS listener"}
-	}
-	return fmt.Errorf("connect to %s: %w", addresses, err)
-}
-
-// errUnreachable is an unexpected failure (exit code 1) with advice.
-var errUnreachable = errors.New("broker unreachable")
 
 // addresses are the bootstrap servers as on a command line.
 func (c *cluster) addresses() string { return strings.Join(c.connection.Bootstrap, ",") }
@@ -378,7 +366,7 @@ func (c *cluster) reconnect(err error) {
 // again as it is.
 func transient(err error) bool {
 	var failure *Failure
-	if errors.As(err, &failure) {
+	if errors.As(err, &failure) || refusedConnection(err) {
 		return false
 	}
 	for _, known := range []error{

@@ -2,11 +2,10 @@ package migrate
 
 import (
 	"cmp"
-	"crypto/tls"
-	"crypto/x509"
+	"errors"
 	"fmt"
 	"os"
-	"sort"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -30,14 +29,27 @@ func clientConfig(to Connection, env Environment) (*sarama.Config, error) {
 	if path == "" {
 		return config, nil
 	}
-	loader := properties.Loader{Encoding: properties.UTF8, DisableExpansion: true}
-	file, err := loader.LoadFile(path)
+	values, err := loadProperties(path)
 	if err != nil {
 		return nil, &Failure{Kind: ErrUsage, What: "cannot read the file of " + cmp.Or(to.flag, "--command-config"), Cause: err, Do: "give the path of a client.properties file"}
 	}
-	settings := clientProperties{path: path, values: file.Map(), used: map[string]bool{}}
-	if err := settings.apply(config); err != nil {
-		return nil, &Failure{Kind: ErrUsage, What: path, Cause: err, Do: "correct this setting in the file, which is in the format of Kafka's own tools"}
+	settings := clientProperties{path: path, bootstrap: to.Bootstrap, values: values, used: map[string]bool{}}
+	err = settings.apply(config)
+	if err == nil {
+		err = settings.refuseUnsupported()
+	}
+	if err != nil {
+		do := "correct this setting in the file, which is in the format of Kafka's own tools"
+		if wrong, ok := errors.AsType[*settingError](err); ok && wrong.do != "" {
+			do = wrong.do
+		}
+		return nil, &Failure{Kind: ErrUsage, What: path, Cause: err, Do: do}
+	}
+	if len(settings.idle) > 0 {
+		env.warn("%s: settings without effect while security.protocol is %s: %s", path, cmp.Or(settings.word("security.protocol"), "PLAINTEXT, the default"), strings.Join(settings.idle, ", "))
+	}
+	for _, note := range settings.notes {
+		env.warn("%s: %s", path, note)
 	}
 	if unknown := settings.unused(); len(unknown) > 0 {
 		env.warn("%s: settings that rekey does not know are ignored: %s", path, strings.Join(unknown, ", "))
@@ -45,17 +57,142 @@ func clientConfig(to Connection, env Environment) (*sarama.Config, error) {
 	return config, nil
 }
 
-type clientProperties struct {
-	path   string
-	values map[string]string
-	used   map[string]bool
+// loadProperties reads a file in Java's properties syntax.
+func loadProperties(path string) (map[string]string, error) {
+	loader := properties.Loader{Encoding: properties.UTF8, DisableExpansion: true}
+	file, err := loader.LoadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	return file.Map(), nil
 }
 
-func (p *clientProperties) get(name string) string {
+// clientProperties are the settings of a file. Their values may be secrets: no
+// error quotes one, except of settings that hold none.
+type clientProperties struct {
+	path      string
+	bootstrap []string
+	values    map[string]string
+	used      map[string]bool
+	idle      []string // names of settings that the protocol has no use for
+	notes     []string // what else a person should know
+}
+
+// settingError says what is wrong with a setting, and what to do about it.
+type settingError struct {
+	name, problem, do string
+	cause             error
+}
+
+func setting(name, problem, do string) error {
+	return &settingError{name: name, problem: problem, do: do}
+}
+
+// unreadable is a setting that names something that cannot be read.
+func unreadable(name string, cause error, do string) error {
+	return &settingError{name: name, cause: cause, do: do}
+}
+
+func (e *settingError) Error() string {
+	text := e.name
+	if e.problem != "" {
+		text += " " + e.problem
+	}
+	if e.cause != nil {
+		text += ": " + e.cause.Error()
+	}
+	return text
+}
+
+func (e *settingError) Unwrap() error { return e.cause }
+
+// raw is the value of a setting as it is in the file.
+func (p *clientProperties) raw(name string) string {
 	p.used[name] = true
 	return strings.TrimSpace(p.values[name])
 }
 
+// get is the value of a setting with what it refers to put in.
+func (p *clientProperties) get(name string) (string, error) {
+	value, err := expand(p.raw(name))
+	if err != nil {
+		return "", unreadable(name, err, "set the variable, or make the file readable to this user")
+	}
+	return value, nil
+}
+
+// word is the value of a setting that holds no secret and may be quoted in
+// errors: a reference in it is a mistake that shows up as an unknown word.
+func (p *clientProperties) word(name string) string { return p.raw(name) }
+
+// expand puts in what ${…} refers to, in the way of Kafka's config providers:
+// ${env:NAME} is a variable, ${file:PATH} is what is in a file without the line
+// end behind it, ${file:PATH:KEY} is a setting of a properties file and
+// ${directory:PATH:NAME} is what is in a file of a folder. Errors name what was
+// looked for, never what was found.
+func expand(value string) (string, error) {
+	var out strings.Builder
+	for {
+		before, rest, found := strings.Cut(value, "${")
+		out.WriteString(before)
+		if !found {
+			return out.String(), nil
+		}
+		reference, after, closed := strings.Cut(rest, "}")
+		provider, what, known := strings.Cut(reference, ":")
+		if !closed || !known || !slices.Contains([]string{"env", "file", "directory"}, provider) {
+			out.WriteString("${") // a password may hold these two characters
+			value = rest
+			continue
+		}
+		secret, err := lookUp(provider, what)
+		if err != nil {
+			return "", err
+		}
+		out.WriteString(secret)
+		value = after
+	}
+}
+
+func lookUp(provider, what string) (string, error) {
+	if provider == "env" {
+		value, set := os.LookupEnv(what)
+		if !set {
+			return "", fmt.Errorf("${env:%s}: there is no such environment variable", what)
+		}
+		return value, nil
+	}
+	path, key := what, ""
+	if _, err := os.Stat(path); err != nil {
+		if colon := strings.LastIndexByte(what, ':'); colon > 0 {
+			path, key = what[:colon], what[colon+1:]
+		}
+	}
+	if provider == "directory" {
+		if key == "" || strings.ContainsAny(key, `/\`) {
+			return "", fmt.Errorf("${directory:%s}: want ${directory:PATH:NAME}", what)
+		}
+		path, key = path+"/"+key, ""
+	}
+	if key == "" {
+		content, err := os.ReadFile(path)
+		if err != nil {
+			return "", fmt.Errorf("${%s:%s}: %w", provider, what, err)
+		}
+		return strings.TrimRight(string(content), "\r\n"), nil
+	}
+	values, err := loadProperties(path)
+	if err != nil {
+		return "", fmt.Errorf("${file:%s}: %w", what, err)
+	}
+	value, found := values[key]
+	if !found {
+		return "", fmt.Errorf("${file:%s}: the file has no %s", what, key)
+	}
+	return value, nil
+}
+
+// unused are the names that nothing asked for.
 func (p *clientProperties) unused() []string {
 	var names []string
 	for name := range p.values {
@@ -63,29 +200,102 @@ func (p *clientProperties) unused() []string {
 			names = append(names, name)
 		}
 	}
-	sort.Strings(names)
+	slices.Sort(names)
 	return names
 }
 
+// setAside takes settings out of account that the security protocol does not
+// use. Kafka's tools say nothing of them; a forgotten protocol is worth a word.
+func (p *clientProperties) setAside(prefixes ...string) {
+	for _, name := range p.unused() {
+		for _, prefix := range prefixes {
+			if strings.HasPrefix(name, prefix) {
+				p.used[name] = true
+				p.idle = append(p.idle, name)
+			}
+		}
+	}
+}
+
+// milliseconds is a setting that holds a duration; 0 if it is not there.
+func (p *clientProperties) milliseconds(name string) (time.Duration, error) {
+	text := p.word(name)
+	if text == "" {
+		return 0, nil
+	}
+	ms, err := strconv.Atoi(text)
+	if err != nil || ms <= 0 {
+		return 0, setting(name, fmt.Sprintf("= %q: want a positive number of milliseconds", text), "")
+	}
+	return time.Duration(ms) * time.Millisecond, nil
+}
+
+// unsupported are settings that change how a connection is made or secured.
+// To ignore one would connect in another way than was asked for.
+var unsupported = map[string]string{
+	"security.providers":                   "rekey has no Java security providers; remove it",
+	"ssl.provider":                         "rekey has no Java security providers; remove it",
+	"ssl.engine.factory.class":             "rekey loads no Java classes; use ssl.truststore.* and ssl.keystore.*",
+	"sasl.login.class":                     "rekey loads no Java classes; remove it",
+	"sasl.client.callback.handler.class":   "rekey loads no Java classes; remove it, and give the credentials in sasl.jaas.config",
+	"sasl.oauthbearer.jwt.retriever.class": "rekey loads no Java classes; use sasl.oauthbearer.token.endpoint.url with client id and secret",
+	"sasl.oauthbearer.assertion.file":      "rekey has only the client credentials grant; use sasl.oauthbearer.token.endpoint.url with client id and secret",
+	"sasl.kerberos.kinit.cmd":              "rekey renews no tickets by kinit; use useKeyTab=true in sasl.jaas.config",
+}
+
+// refuseUnsupported names the first setting that rekey knows but cannot honour.
+func (p *clientProperties) refuseUnsupported() error {
+	for _, name := range p.unused() {
+		if do, known := unsupported[name]; known {
+			return setting(name, "is not supported", do)
+		}
+		if strings.HasPrefix(name, "sasl.oauthbearer.assertion.") {
+			return setting(name, "is not supported", unsupported["sasl.oauthbearer.assertion.file"])
+		}
+	}
+	return nil
+}
+
 func (p *clientProperties) apply(config *sarama.Config) error {
-	if id := p.get("client.id"); id != "" {
+	for name := range p.values {
+		if strings.HasPrefix(name, "config.providers") {
+			p.used[name] = true // env, file and directory need no setting up here
+		}
+	}
+	id, err := p.get("client.id")
+	if err != nil {
+		return err
+	}
+	if id != "" {
 		config.ClientID = id
 	}
-	if text := p.get("request.timeout.ms"); text != "" {
-		ms, err := strconv.Atoi(text)
-		if err != nil || ms <= 0 {
-			return fmt.Errorf("request.timeout.ms = %q: want a positive number of milliseconds", text)
-		}
-		timeout := time.Duration(ms) * time.Millisecond
+	if timeout, err := p.milliseconds("request.timeout.ms"); err != nil {
+		return err
+	} else if timeout > 0 {
 		config.Net.ReadTimeout, config.Net.WriteTimeout = timeout, timeout
 	}
-	protocol := strings.ToUpper(p.get("security.protocol"))
+	if timeout, err := p.milliseconds("socket.connection.setup.timeout.ms"); err != nil {
+		return err
+	} else if timeout > 0 {
+		config.Net.DialTimeout = timeout
+	}
+	switch lookup := p.word("client.dns.lookup"); lookup {
+	case "", "use_all_dns_ips": // every address of a name is tried in any case
+	case "resolve_canonical_bootstrap_servers_only":
+		config.Net.ResolveCanonicalBootstrapServers = true
+	default:
+		return setting("client.dns.lookup", fmt.Sprintf("= %q: want use_all_dns_ips or resolve_canonical_bootstrap_servers_only", lookup), "")
+	}
+	protocol := strings.ToUpper(p.word("security.protocol"))
 	switch protocol {
 	case "", "PLAINTEXT":
+		p.setAside("ssl.", "sasl.")
 		return nil
 	case "SSL":
+		p.setAside("sasl.")
 		return p.applyTLS(config)
 	case "SASL_PLAINTEXT":
+		p.setAside("ssl.")
 		return p.applySASL(config)
 	case "SASL_SSL":
 		if err := p.applyTLS(config); err != nil {
@@ -93,87 +303,5 @@ func (p *clientProperties) apply(config *sarama.Config) error {
 		}
 		return p.applySASL(config)
 	}
-	return fmt.Errorf("security.protocol = %q: want PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL", protocol)
-}
-
-func (p *clientProperties) applyTLS(config *sarama.Config) error {
-	for _, name := range []string{"ssl.truststore.type", "ssl.keystore.type"} {
-		if kind := strings.ToUpper(p.get(name)); kind != "" && kind != "PEM" {
-			return fmt.Errorf("%s = %s is not supported yet; convert the store to PEM", name, kind)
-		}
-	}
-	config.Net.TLS.Enable = true
-	config.Net.TLS.Config = &tls.Config{MinVersion: tls.VersionTLS12}
-	if trust := p.get("ssl.truststore.location"); trust != "" {
-		pem, err := os.ReadFile(trust)
-		if err != nil {
-			return fmt.Errorf("ssl.truststore.location: %w", err)
-		}
-		pool := x509.NewCertPool()
-		if !pool.AppendCertsFromPEM(pem) {
-			return fmt.Errorf("ssl.truststore.location = %s holds no PEM certificate", trust)
-		}
-		config.Net.TLS.Config.RootCAs = pool
-	}
-	if key := p.get("ssl.keystore.location"); key != "" {
-		pair, err := tls.LoadX509KeyPair(key, key)
-		if err != nil {
-			return fmt.Errorf("ssl.keystore.location: %w", err)
-		}
-		config.Net.TLS.Config.Certificates = []tls.Certificate{pair}
-	}
-	if _, given := p.values["ssl.endpoint.identification.algorithm"]; given && p.get("ssl.endpoint.identification.algorithm") == "" {
-		config.Net.TLS.Config.InsecureSkipVerify = true // as Kafka's tools do: the empty value turns host names off
-	}
-	return nil
-}
-
-func (p *clientProperties) applySASL(config *sarama.Config) error {
-	mechanism := strings.ToUpper(p.get("sasl.mechanism"))
-	if mechanism != "PLAIN" {
-		return fmt.Errorf("sasl.mechanism = %q is not supported yet; supported: PLAIN", mechanism)
-	}
-	user, password, err := parsePlainJAAS(p.get("sasl.jaas.config"))
-	if err != nil {
-		return fmt.Errorf("sasl.jaas.config: %w", err)
-	}
-	config.Net.SASL.Enable = true
-	config.Net.SASL.Mechanism = sarama.SASLTypePlaintext
-	config.Net.SASL.User, config.Net.SASL.Password = user, password
-	return nil
-}
-
-// parsePlainJAAS reads user name and password of a JAAS line such as
-//
-//	org.apache.kafka.common.security.plain.PlainLoginModule required username="u" password="p";
-//
-// Errors name options, never their values.
-func parsePlainJAAS(text string) (user, password string, err error) {
-	user, err = jaasOption(text, "username")
-	if err != nil {
-		return "", "", err
-	}
-	password, err = jaasOption(text, "password")
-	return user, password, err
-}
-
-func jaasOption(text, name string) (string, error) {
-	_, rest, found := strings.Cut(text, name+"=\"")
-	if !found {
-		return "", fmt.Errorf("no %s=\"…\"", name)
-	}
-	var value strings.Builder
-	for i := 0; i < len(rest); i++ {
-		switch rest[i] {
-		case '\\':
-			if i++; i < len(rest) {
-				value.WriteByte(rest[i])
-			}
-		case '"':
-			return value.String(), nil
-		default:
-			value.WriteByte(rest[i])
-		}
-	}
-	return "", fmt.Errorf("%s has no closing quote", name)
+	return setting("security.protocol", fmt.Sprintf("= %q: want PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL", protocol), "")
 }
