@@ -48,8 +48,8 @@ import (
 //	ends TOPIC               print log start and end of each partition
 //	json FILE PATH[=VALUE]...
 //	                         FILE (or stdout) is one JSON document and nothing else,
-//	                         and the field at each PATH (names joined by dots) is
-//	                         VALUE in JSON, or anything but null where none is given
+//	                         and the field at each PATH (names joined by dots, or
+//	                         numbers of elements) is VALUE in JSON, or anything but null where none is given
 //	replace FILE OLD NEW     replace the one OLD in FILE
 //	writes-fail N            from the N-th on, the embedded broker refuses every write
 //	                         with an error that passes by itself; 0 ends that
@@ -203,6 +203,11 @@ func checkJSON(ts *testscript.TestScript, neg bool, args []string) {
 		for name := range strings.SplitSeq(path, ".") {
 			object, _ := at.(map[string]any)
 			field, found := object[name]
+			if list, is := at.([]any); is {
+				if i, err := strconv.Atoi(name); err == nil && i < len(list) {
+					field, found = list[i], true
+				}
+			}
 			if !found {
 				ts.Fatalf("%s has no field %s", args[0], path)
 			}

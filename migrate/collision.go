@@ -13,6 +13,7 @@ import (
 	"rekey/keycodec"
 	"rekey/report"
 	"rekey/rewrite"
+	"rekey/statevalue"
 )
 
 // Values of --on-collision.
@@ -27,6 +28,9 @@ const (
 // target format writes no two alike. So one of them was rewritten by a repair,
 // or carried over as it is and happens to be a key of the target's format. Only
 // the target keys of those are watched; without any, nothing is looked up.
+//
+// The exception are actions for release 0.4: where two old UUIDs have one name,
+// see meetings.go.
 
 // claim is a target key that is watched, with the source keys that become it.
 type claim struct {
@@ -48,6 +52,7 @@ type lastRecord struct {
 	Partition   int32 `json:"partition"`
 	Offset      int64 `json:"offset"`
 	TimestampMS int64 `json:"timestamp_ms"`
+	Completed   bool  `json:"completed,omitempty"` // its state; looked at for release 0.4 alone
 }
 
 // later compares by position within a partition and by time across partitions.
@@ -68,6 +73,16 @@ func (c *claimant) last() lastRecord {
 	return last
 }
 
+// beats says whether a key is to be kept rather than another one: that of a
+// completed state, whose action must not run again, or else the latest.
+func (c *claimant) beats(o *claimant) bool {
+	mine, other := c.last(), o.last()
+	if mine.Completed != other.Completed {
+		return mine.Completed
+	}
+	return mine.later(other)
+}
+
 // mostClaims bounds the copied keys that are watched, and with them plan.json.
 const mostClaims = 100_000
 
@@ -77,6 +92,7 @@ type claims struct {
 	rules   rewrite.Rules // without what leaves out records
 	targets map[string]map[string]*claimant
 	mu      sync.Mutex // of what targets hold
+	met     *meetings  // of actions with one name, or nil
 }
 
 // newClaims watches the target keys that the repairs of a plan make, and those
@@ -141,13 +157,14 @@ func (c *claims) watcher() watcher { return watcher{c, rewrite.NewDecider(c.rule
 
 // note takes down a record if its target key is watched.
 func (w watcher) note(r *rewrite.Record) error {
-	if len(w.targets) == 0 {
+	if len(w.targets) == 0 && w.met == nil {
 		return nil
 	}
 	d, err := w.decider.Decide(r, r.Offset)
 	if err != nil || !d.Action.OnTarget() {
 		return err
 	}
+	w.met.note(r, &d)
 	keys, watched := w.targets[string(d.Key)]
 	if !watched {
 		return nil
@@ -163,7 +180,10 @@ func (w watcher) note(r *rewrite.Record) error {
 	if before(r.Partition, r.Offset, k.First.Partition, k.First.Offset) {
 		k.First = report.Position{Partition: r.Partition, Offset: r.Offset}
 	}
-	last := lastRecord{r.Partition, r.Offset, r.Timestamp}
+	last := lastRecord{Partition: r.Partition, Offset: r.Offset, TimestampMS: r.Timestamp}
+	if w.rules.OnIncompatible != "" {
+		last.Completed = statevalue.Look(r.Value).Completed
+	}
 	at, found := slices.BinarySearchFunc(k.LastBy, last, func(a, b lastRecord) int { return cmp.Compare(a.Partition, b.Partition) })
 	if found {
 		k.LastBy[at] = last
@@ -173,19 +193,36 @@ func (w watcher) note(r *rewrite.Record) error {
 	return nil
 }
 
-// watchCopies finds the keys that the policy copies and that could meet another
-// key. They are known only after a scan, so that the records of all captures
-// are looked at once more for the few target keys in question.
-func (pl *planner) watchCopies(ctx context.Context, c *claims, bad *badKeys) error {
-	if pl.rules.OnUnparseable != rewrite.PolicyCopy {
-		return nil
-	}
+// watchMore watches the target keys that are known to be in question only after
+// a scan. The records of all captures are looked at once more for these few.
+func (pl *planner) watchMore(ctx context.Context, c *claims, bad *badKeys) error {
 	more, err := newClaims(rewrite.Rules{}, nil)
 	if err != nil {
 		return err
 	}
 	more.rules = c.rules
-	err = bad.each(func(key []byte, _ *badKeyStats) error {
+	if err := pl.watchCopies(more, c, bad); err != nil {
+		return err
+	}
+	if err := c.met.watch(more, c); err != nil || len(more.targets) == 0 {
+		return err
+	}
+	for i := range pl.plan.Captures {
+		if err := pl.readAgain(ctx, "look for collisions", pl.plan.Captures[i].spans(), func() func(*rewrite.Record) error { return more.watcher().note }); err != nil {
+			return err
+		}
+	}
+	maps.Copy(c.targets, more.targets)
+	return nil
+}
+
+// watchCopies finds the keys that the policy copies and that could meet another
+// key.
+func (pl *planner) watchCopies(more, c *claims, bad *badKeys) error {
+	if pl.rules.OnUnparseable != rewrite.PolicyCopy {
+		return nil
+	}
+	return bad.each(func(key []byte, _ *badKeyStats) error {
 		if !pl.rules.Copies(key) || !c.couldMeet(key) || c.targets[string(key)] != nil {
 			return nil
 		}
@@ -196,16 +233,6 @@ func (pl *planner) watchCopies(ctx context.Context, c *claims, bad *badKeys) err
 		}
 		return nil
 	})
-	if err != nil || len(more.targets) == 0 {
-		return err
-	}
-	for i := range pl.plan.Captures {
-		if err := pl.readAgain(ctx, "look for collisions", pl.plan.Captures[i].spans(), func() func(*rewrite.Record) error { return more.watcher().note }); err != nil {
-			return err
-		}
-	}
-	maps.Copy(c.targets, more.targets)
-	return nil
 }
 
 // readAgain reads spans of the source for their keys. Each span gets a function
@@ -248,7 +275,7 @@ func (c *claims) settle(latest bool) []claim {
 		keys := slices.SortedFunc(maps.Values(byKey), func(a, b *claimant) int { return cmp.Compare(a.Key, b.Key) })
 		winner := keys[0]
 		for _, k := range keys[1:] {
-			if k.last().later(winner.last()) {
+			if k.beats(winner) {
 				winner = k
 			}
 		}
@@ -287,7 +314,7 @@ func losers(settled []claim) (map[string]bool, error) {
 // settleCollisions looks at what the scan watched. Where keys give way that the
 // scan did not know of, it says so: the scan has to be done again.
 func (pl *planner) settleCollisions(ctx context.Context, c *claims, bad *badKeys) (again bool, err error) {
-	if err := pl.watchCopies(ctx, c, bad); err != nil {
+	if err := pl.watchMore(ctx, c, bad); err != nil {
 		return false, err
 	}
 	pl.plan.Claims = c.settle(pl.plan.OnCollision == OnCollisionLatest)
@@ -322,7 +349,7 @@ func collisionsReport(settled []claim, r *report.Report) error {
 			}
 			last := k.last()
 			collision.Keys = append(collision.Keys, report.CollidingKey{KeyBase64: &k.Key, Key: report.Printable(key), Records: k.Records,
-				First: k.First, Last: report.Position{Partition: last.Partition, Offset: last.Offset}, LastTime: last.TimestampMS, Wins: decided && !k.GivesWay})
+				First: k.First, Last: report.Position{Partition: last.Partition, Offset: last.Offset}, LastTime: last.TimestampMS, Completed: last.Completed, Wins: decided && !k.GivesWay})
 		}
 		r.Collisions = append(r.Collisions, collision)
 	}
@@ -334,8 +361,12 @@ func (pl *planner) collisionFindings(r *report.Report) {
 	if len(r.Collisions) == 0 || pl.plan.OnCollision != OnCollisionLatest {
 		return
 	}
+	kept := "The source key with the latest record"
+	if pl.plan.Release04 != nil {
+		kept = "The source key with a completed state, or else with the latest record,"
+	}
 	pl.findings = append(pl.findings, report.Finding{Severity: report.Warning, Code: "collisions-settled",
 		Title: fmt.Sprintf("Target keys that stood for several source keys: %d", len(r.Collisions)),
-		Text:  "The source key with the latest record is kept, the others are left out. The report lists them.",
+		Text:  kept + " is kept, the others are left out. The report lists them.",
 		Do:    "check that the keys that gave way are not needed"})
 }

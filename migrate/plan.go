@@ -435,6 +435,9 @@ func (pl *planner) scanSettled(ctx context.Context, bad *badKeys, spools spools)
 	if pl.claims, err = newClaims(pl.rules, pl.plan.Claims); err != nil {
 		return nil, err
 	}
+	if err := pl.rememberMeetings(ctx); err != nil {
+		return nil, err
+	}
 	pl.strays.prints = pl.prints
 	total, err := pl.scan(ctx, bad, spools)
 	if err != nil {

@@ -208,7 +208,7 @@ var refusalAdvice = map[string]string{
 	"incompatible-values": "read incompatible-values.jsonl; then plan again with --on-incompatible-value quarantine (set them aside in full) or copy (carry them over as they are)",
 	"already-migrated":    "this topic is the target of a migration; name the original topic with --source",
 	"padding":             "raise --max-padding; or pad only as far as the savepoint's own markers with --align FILE; or give up old markers with --align none",
-	"collision":           "see the collisions in report.txt; drop one key of each with a repair, or keep the latest with --on-collision latest",
+	"collision":           "see the collisions in report.txt; keep one key of each with --on-collision latest, or drop one with a repair if it cannot be parsed",
 	"split-keys":          "use --pruned omit, which deletes nothing, or leave --prune-before out",
 	"timestamps":          "copy these records to a topic with sane timestamps first, or leave them out",
 }

@@ -7,6 +7,7 @@ import (
 
 	"rekey/keycodec"
 	"rekey/report"
+	"rekey/statevalue"
 )
 
 // How the releases of Flink Agents recover their action states from a topic, as
@@ -45,6 +46,8 @@ type recovery struct {
 	malformedAborts bool
 	// wellFormed says whether the runtime can take a key apart.
 	wellFormed func(key []byte) bool
+	// readsValue says whether the runtime can load a value; nil for any.
+	readsValue func(value []byte) bool
 	// reads is the one target format that the runtime reads, "" for any that
 	// splits into four fields.
 	reads string
@@ -54,8 +57,15 @@ type recovery struct {
 var runtimes = []recovery{
 	{runtime: "0.2", wellFormed: splitsIntoFour},
 	{runtime: "0.3", wellFormed: splitsIntoFour},
-	{runtime: "0.4", tombstoneRemoves: true, malformedAborts: true, wellFormed: hasLayout04, reads: keycodec.NameFlinkAgents04},
-	{runtime: "0.4-strict", strict: true, tombstoneRemoves: true, malformedAborts: true, wellFormed: hasLayout04, reads: keycodec.NameFlinkAgents04},
+	{runtime: "0.4", tombstoneRemoves: true, malformedAborts: true, wellFormed: hasLayout04, readsValue: loads04, reads: keycodec.NameFlinkAgents04},
+	{runtime: "0.4-strict", strict: true, tombstoneRemoves: true, malformedAborts: true, wellFormed: hasLayout04, readsValue: loads04, reads: keycodec.NameFlinkAgents04},
+}
+
+// loads04 says whether recovery of release 0.4 gets past a value, with whatever
+// is lost of it.
+func loads04(value []byte) bool {
+	problem := statevalue.Look(value).Problem
+	return problem == "" || problem == statevalue.PayloadLost
 }
 
 // RuntimeNames lists the runtimes that can be rehearsed.

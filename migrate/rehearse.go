@@ -319,6 +319,7 @@ func (r *rehearser) exactWay(markers string) string {
 	if len(r.plan.Repairs) > 0 {
 		line += " --repairs REPAIRS-FILE"
 	}
+	line += r.plan.Release04.flags()
 	return line + fmt.Sprintf(" --align %[1]s --prune-before %[1]s --pruned omit", shellQuote(markers))
 }
 
@@ -413,6 +414,7 @@ func (s *stage) rehearse(ctx context.Context, r recovery, set markerSet) (report
 	out.Source.Effects = append(out.Source.Effects, malformedEffect(r, &out.Source)...)
 	if !slices.ContainsFunc(out.Target.Effects, report.Effect.Stops) {
 		out.Target.Effects = append(out.Target.Effects, malformedEffect(r, &out.Target)...)
+		out.Target.Effects = append(out.Target.Effects, unreadableEffect(r, &out.Target)...)
 	}
 	judge(&out)
 	return out, nil
@@ -430,6 +432,15 @@ func malformedEffect(r recovery, replay *report.Replay) []report.Effect {
 			Text: fmt.Sprintf("the keys of %s are not in the layout of runtime %s: recovery fails at the first one", plural(replay.Malformed, "record"), r.runtime)}
 	}
 	return []report.Effect{effect}
+}
+
+// unreadableEffect is what values that a runtime cannot read do to it.
+func unreadableEffect(r recovery, replay *report.Replay) []report.Effect {
+	if replay.Unreadable == 0 {
+		return nil
+	}
+	return []report.Effect{{Code: report.EffectAbort,
+		Text: fmt.Sprintf("runtime %s cannot read the values of %s: recovery fails at the first one", r.runtime, plural(replay.Unreadable, "record"))}}
 }
 
 // judge says in one sentence what a rehearsal came to.
@@ -542,6 +553,8 @@ func (p *pass) replay(ctx context.Context, from Source, spans []Span, onTarget b
 			if p.part == 0 { // counts of records, not of keys
 				out.Records += o.records
 				out.Malformed += o.malformed
+				out.Unreadable += o.unreadable
+				out.LeftOut += o.leftOut
 			}
 			return nil
 		})
@@ -563,6 +576,8 @@ type observer struct {
 	seen               []observation
 	unparseable        []fingerprint
 	records, malformed int64
+	unreadable         int64 // records whose value the runtime cannot read
+	leftOut            int64 // see leftOut
 }
 
 func newObserver(p *pass, onTarget bool) (*observer, error) {
@@ -572,6 +587,7 @@ func newObserver(p *pass, onTarget bool) (*observer, error) {
 
 func (o *observer) reset() {
 	o.seen, o.unparseable, o.records, o.malformed = o.seen[:0], o.unparseable[:0], 0, 0
+	o.unreadable, o.leftOut = 0, 0
 }
 
 func (o *observer) observe(r *rewrite.Record) error {
@@ -582,7 +598,14 @@ func (o *observer) observe(r *rewrite.Record) error {
 	if !o.wellFormed(r.Key) {
 		o.malformed++
 	}
+	if o.readsValue != nil && r.Value != nil && !o.readsValue(r.Value) {
+		o.unreadable++
+	}
 	observation, parsed, err := o.identify(r)
+	if errors.Is(err, errLeftOut) {
+		o.leftOut++
+		return nil
+	}
 	if err != nil {
 		return err
 	}
@@ -654,9 +677,21 @@ func (o *observer) targetKey(r *rewrite.Record) (key []byte, repaired bool, err 
 	if err != nil || decision.Parsed == nil {
 		return nil, false, err
 	}
+	if leftOut(&o.rules, &decision) {
+		return nil, false, errLeftOut
+	}
 	o.encoded, err = o.rules.To.Append(o.encoded[:0], decision.Parsed)
 	return o.encoded, decision.Problem != nil, err
 }
+
+// leftOut says whether a plan for release 0.4 leaves out a record that the
+// comparison must not miss: of a run whose state gave way to that of another run
+// of the same action, or with a value that this release cannot read.
+func leftOut(rules *rewrite.Rules, d *rewrite.Decision) bool {
+	return rules.Actions != nil && (d.Reason == rewrite.LostCollision || d.Reason == rewrite.IncompatibleValue)
+}
+
+var errLeftOut = errors.New("left out by the plan")
 
 // examplesOfEachKind bounds what a rehearsal shows of lost, different and
 // confusable states.

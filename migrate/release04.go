@@ -115,6 +115,21 @@ func (o PlanOptions) planned04() (*planRelease04, error) {
 		OnIncompatible: cmp.Or(o.OnIncompatible, rewrite.PolicyFail), Actions: names}, err
 }
 
+// flags are those of a plan with the same choices.
+func (p *planRelease04) flags() string {
+	if p == nil {
+		return ""
+	}
+	line := fmt.Sprintf(" --key-type %s --max-parallelism %d", p.KeyType, p.MaxParallelism)
+	if p.OnIncompatible != rewrite.PolicyFail {
+		line += " --on-incompatible-value " + string(p.OnIncompatible)
+	}
+	if len(p.Actions) > 0 {
+		line += " --actions ACTIONS-FILE"
+	}
+	return line
+}
+
 // options are those that a plan was made with.
 func (p *planRelease04) options() ForRelease04 {
 	if p == nil {

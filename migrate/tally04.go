@@ -305,7 +305,7 @@ func unnamedActions(r *report.Report) string {
 			unnamed++
 		}
 	}
-	return fmt.Sprintf("; %d keys are whole, but nobody named their actions (%d): fill in %s, leave out what you do not know, and give it with --actions",
+	return fmt.Sprintf("; keys that only lack a name for their action: %d (actions without a name: %d). Fill in %s, leave out what nobody knows, and give it with --actions",
 		r.Unparseable[i].Keys, unnamed, actionsTemplateName)
 }
 

@@ -131,15 +131,18 @@ func (r *Report) collisionsText(p *page) {
 
 // outcome says what becomes of one of the keys, once that is settled.
 func (c *Collision) outcome(k CollidingKey) string {
-	settled := false
+	completed, settled := "", false
+	if k.Completed {
+		completed = ", completed"
+	}
 	for _, k := range c.Keys {
 		settled = settled || k.Wins
 	}
 	switch {
 	case k.Wins:
-		return "; it wins"
+		return completed + "; it wins"
 	case settled:
-		return "; it gives way"
+		return completed + "; it gives way"
 	}
-	return ""
+	return completed
 }

@@ -253,7 +253,8 @@ type CollidingKey struct {
 	First     Position `json:"first"`
 	Last      Position `json:"last"`
 	LastTime  int64    `json:"last_timestamp_ms"`
-	Wins      bool     `json:"wins"` // it is kept; none is before --on-collision says how
+	Completed bool     `json:"completed,omitempty"` // its last state is that of a completed action; known for flink-agents-0.4 alone
+	Wins      bool     `json:"wins"`                // it is kept; none is before --on-collision says how
 }
 
 // Load is the number of records on one partition number before and after.

@@ -54,10 +54,15 @@ type Rehearsal struct {
 
 // Replay is what a recovery reads from one topic.
 type Replay struct {
-	Records   int64    `json:"records"`           // padding left out
-	States    int64    `json:"states"`            // what the recovered job has, by parsed key
-	Malformed int64    `json:"malformed_records"` // with a key that the runtime itself cannot take apart
-	Effects   []Effect `json:"effects"`
+	Records   int64 `json:"records"`           // padding left out
+	States    int64 `json:"states"`            // what the recovered job has, by parsed key
+	Malformed int64 `json:"malformed_records"` // with a key that the runtime itself cannot take apart
+	// Of runtime 0.4 alone: with a value that it cannot read, and, on the source,
+	// that the plan leaves out for another run's sake or for their value.
+	Unreadable int64 `json:"unreadable_records,omitempty"`
+	LeftOut    int64 `json:"left_out_records,omitempty"`
+
+	Effects []Effect `json:"effects"`
 }
 
 // Effect is what a runtime does beside recovering states.

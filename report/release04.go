@@ -103,7 +103,8 @@ func (r *Report) release04Text(p *page) {
 		if k.Becomes != "" {
 			becomes = fmt.Sprintf("becomes %s on partition %d", k.Becomes, k.Partition)
 		}
-		p.para(4, fmt.Sprintf("%s %s", Shorten(k.BusinessKey, 40), becomes))
+		p.para(4, Shorten(k.BusinessKey, p.width-4))
+		p.para(6, becomes)
 	}
 	p.blank()
 	p.para(2, "Actions, by the UUID that the old topic has:")
