@@ -29,8 +29,8 @@ const (
 // or carried over as it is and happens to be a key of the target's format. Only
 // the target keys of those are watched; without any, nothing is looked up.
 //
-// The exception are actions for release 0.4: where two old UUIDs have one name,
-// see meetings.go.
+// The exception are keys that a target does not tell apart: of actions that have
+// one name for release 0.4, and of two key groups. See meetings.go.
 
 // claim is a target key that is watched, with the source keys that become it.
 type claim struct {
@@ -92,7 +92,7 @@ type claims struct {
 	rules   rewrite.Rules // without what leaves out records
 	targets map[string]map[string]*claimant
 	mu      sync.Mutex // of what targets hold
-	met     *meetings  // of actions with one name, or nil
+	met     *meetings  // of keys that the target does not tell apart, or nil
 }
 
 // newClaims watches the target keys that the repairs of a plan make, and those

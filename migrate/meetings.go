@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"rekey/keycodec"
 	"rekey/rewrite"
 )
 
@@ -15,11 +16,16 @@ import (
 // and with them the keys of an event that two runs worked on. Which keys those
 // are shows only when both have been seen.
 //
-// So for every target key of such an action it is remembered which source key
+// A key group tells keys apart, too, and no target but that of release 0.4 has
+// one: after the max parallelism of a job changed, one state has keys of two key
+// groups. There, every key is looked at.
+//
+// So for every target key of such a kind it is remembered which source key
 // became it: 24 bytes for each key and 4.4 to 6.7 of index. Where another one
 // does, the target key is watched like the others (collision.go).
 type meetings struct {
 	shared map[uuid.UUID]bool // new UUIDs that several old ones become
+	all    bool               // keys of all actions: those of the source have a key group
 	prints fingerprinter
 
 	mu   sync.Mutex
@@ -27,9 +33,11 @@ type meetings struct {
 	keys map[string]bool  // target keys that several source keys become
 }
 
-// newMeetings is nil where no two actions have one name.
+// newMeetings is nil where no two keys can meet: neither do two actions have one
+// name, nor do the source's keys have a key group.
 func newMeetings(rules rewrite.Rules, prints fingerprinter) *meetings {
-	m := &meetings{shared: map[uuid.UUID]bool{}, prints: prints, keys: map[string]bool{}}
+	m := &meetings{shared: map[uuid.UUID]bool{}, prints: prints, keys: map[string]bool{},
+		all: rules.From == keycodec.KeyGroupFirst || rules.From == keycodec.KeyGroupLast}
 	named := map[uuid.UUID]bool{}
 	for _, action := range rules.Actions {
 		if named[action] {
@@ -37,7 +45,7 @@ func newMeetings(rules rewrite.Rules, prints fingerprinter) *meetings {
 		}
 		named[action] = true
 	}
-	if len(m.shared) == 0 {
+	if len(m.shared) == 0 && !m.all {
 		return nil
 	}
 	return m
@@ -45,7 +53,7 @@ func newMeetings(rules rewrite.Rules, prints fingerprinter) *meetings {
 
 // note takes down a record that goes to the target.
 func (m *meetings) note(r *rewrite.Record, d *rewrite.Decision) {
-	if m == nil || d.Parsed == nil || !m.shared[d.Parsed.Action] {
+	if m == nil || d.Parsed == nil || !m.all && !m.shared[d.Parsed.Action] {
 		return
 	}
 	target, source := m.prints.of(d.Key), m.prints.of(r.Key)
@@ -67,7 +75,7 @@ func (m *meetings) watch(more, known *claims) error {
 	}
 	if len(m.keys) > mostClaims {
 		return &Failure{Kind: ErrPreflight, What: fmt.Sprintf("more than %d target keys would stand for several source keys", mostClaims),
-			Do: "check --actions: are these really runs of the same action? Settling so many one by one is more than a plan can hold"}
+			Do: "check --from and --actions: are these really the same states? Settling so many one by one is more than a plan can hold"}
 	}
 	for key := range m.keys {
 		if known.targets[key] == nil {
@@ -77,7 +85,7 @@ func (m *meetings) watch(more, known *claims) error {
 	return nil
 }
 
-// rememberMeetings prepares the scan for actions with one name. An extension
+// rememberMeetings prepares the scan for keys that can meet. An extension
 // has to know the keys of the captures before it.
 func (pl *planner) rememberMeetings(ctx context.Context) error {
 	pl.claims.met = newMeetings(pl.rules, pl.prints)
