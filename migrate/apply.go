@@ -86,14 +86,15 @@ type applier struct {
 	sides    *sides
 	evidence *report.Apply
 
-	comparison *comparison
-	scan       *targetScan
-	limit      int // the target's max.message.bytes; largestBatch where the broker does not say
-	writer     *topicWriter
-	acked      atomic.Pointer[atomic.Int64] // of the writer
-	firstRead  time.Time                    // when the oldest data on the target was read
-	written    atomic.Int64
-	bytes      atomic.Int64
+	comparison   *comparison
+	scan         *targetScan
+	replacements *replacements
+	limit        int // the target's max.message.bytes; largestBatch where the broker does not say
+	writer       *topicWriter
+	acked        atomic.Pointer[atomic.Int64] // of the writer
+	firstRead    time.Time                    // when the oldest data on the target was read
+	written      atomic.Int64
+	bytes        atomic.Int64
 }
 
 func (a *applier) connectAndRun(ctx context.Context) (err error) {
@@ -115,7 +116,11 @@ func (a *applier) run(ctx context.Context) error {
 	if err := a.scanTarget(ctx); err != nil {
 		return err
 	}
-	if a.complete() {
+	complete, err := a.complete(ctx)
+	if err != nil {
+		return err
+	}
+	if complete {
 		a.evidence.Nothing = true
 		a.evidence.Present = a.scan.ledger.records()
 		return a.finish(ctx)
@@ -123,7 +128,7 @@ func (a *applier) run(ctx context.Context) error {
 	if err := a.takeOver(ctx); err != nil {
 		return err
 	}
-	err := a.copy(ctx)
+	err = a.copy(ctx)
 	// Whatever happened, what is under way is waited for: afterwards the
 	// target holds all of it or none of it, and nothing changes any more.
 	if closeErr := a.closeWriter(); err == nil {
@@ -268,8 +273,34 @@ func (a *applier) foreign() error {
 		Do:   "plan again with a new --run-dir and a target that does not exist"}
 }
 
-// complete says whether the last record of every flow is there.
-func (a *applier) complete() bool {
+// complete says whether the target holds all that the plan demands: the last
+// record of every flow, or a record that rightly replaced it.
+func (a *applier) complete(ctx context.Context) (bool, error) {
+	if a.allFlowsEnded() {
+		return true, nil
+	}
+	var err error
+	if a.replacements, err = a.findReplacements(ctx); err != nil || a.replacements == nil {
+		return false, err
+	}
+	a.env.Progress.Phase("check what is missing", 0)
+	defer a.env.Progress.Done()
+	for i := range a.plan.Captures {
+		err := a.eachMissing(ctx, &a.plan.Captures[i], func() func(*rewrite.Record, *rewrite.Decision) error {
+			return func(*rewrite.Record, *rewrite.Decision) error { return errEnough }
+		})
+		if errors.Is(err, errEnough) {
+			return false, nil
+		}
+		if err != nil {
+			return false, err
+		}
+	}
+	return true, nil
+}
+
+// allFlowsEnded says whether the last record of every flow is there.
+func (a *applier) allFlowsEnded() bool {
 	for _, c := range a.plan.Captures {
 		for _, f := range c.Flows {
 			if a.scan.pair(f.Source, f.Target).last < f.Last {
@@ -456,27 +487,39 @@ func (a *applier) copyCapture(ctx context.Context, c *capture) error {
 	}
 	a.env.Progress.Phase("copy to "+a.plan.Target.Topic, positions)
 	defer a.env.Progress.Done()
+	return a.eachMissing(ctx, c, func() func(*rewrite.Record, *rewrite.Decision) error {
+		out := copyOut{}
+		return func(r *rewrite.Record, d *rewrite.Decision) error {
+			a.written.Add(1)
+			record := out.record(r, d)
+			a.bytes.Add(int64(record.Size()))
+			return a.writer.Write(ctx, d.Partition, record)
+		}
+	})
+}
+
+// eachMissing hands on the records of a capture that belong on the target and
+// are not there. Each source partition gets a function of its own.
+func (a *applier) eachMissing(ctx context.Context, c *capture, handler func() func(*rewrite.Record, *rewrite.Decision) error) error {
 	planned := newLedger(a.plan.Source.Partitions, a.plan.Target.Partitions)
 	for _, f := range c.Flows {
 		planned.pair(f.Source, f.Target).last = f.Last
 	}
+	from := a.resumeFrom(c)
 	return eachSpan(ctx, c.spans(), func(ctx context.Context, span Span) error {
 		if from[span.Partition] >= span.To {
 			return nil
 		}
-		out := copyOut{}
+		handle := handler()
 		_, err := a.comparison.demand.each(ctx, span, from[span.Partition], func(r *rewrite.Record, d rewrite.Decision) error {
 			switch {
 			case d.Action == rewrite.Refuse,
 				d.Action.OnTarget() && r.Offset > planned.pair(r.Partition, d.Partition).last:
 				return changed(fmt.Sprintf("%s partition %d, offset %d is not what the plan saw", a.plan.Source.Topic, r.Partition, r.Offset))
-			case !d.Action.OnTarget(), r.Offset <= a.scan.pair(r.Partition, d.Partition).last:
+			case !d.Action.OnTarget(), r.Offset <= a.scan.pair(r.Partition, d.Partition).last, a.replacements.replaced(r, &d):
 				return nil
 			}
-			a.written.Add(1)
-			record := out.record(r, &d)
-			a.bytes.Add(int64(record.Size()))
-			return a.writer.Write(ctx, d.Partition, record)
+			return handle(r, &d)
 		})
 		return err
 	})

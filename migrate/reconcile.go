@@ -412,7 +412,7 @@ func (r *reconciler) report(ctx context.Context, kind, text string, source, targ
 // never compacted.
 func (r *reconciler) checkHoles() {
 	for partition, gone := range r.gone {
-		holes := r.scan.next[partition] - r.scan.starts[partition] - r.scan.records[partition]
+		holes := r.scan.holes(int32(partition))
 		if gone > holes {
 			r.differences.add(report.Difference{Kind: "missing", Target: &report.Position{Partition: int32(partition), Offset: r.scan.next[partition]},
 				Text: fmt.Sprintf("%d records are not in the partition, but its offsets have room for %d that compaction removed", gone, holes)})
