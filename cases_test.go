@@ -33,7 +33,6 @@ const casesDir = "fixtures/cases"
 func TestCases(t *testing.T) {
 	for _, c := range topicCases(t) {
 		t.Run(c.name, func(t *testing.T) {
-			t.Parallel()
 			c.run(t)
 		})
 	}

@@ -31,7 +31,6 @@ func TestHostileKeys(t *testing.T) {
 	corpus := hostileKeys(size)
 	for _, from := range []string{"legacy", "keygroup-first", "keygroup-last"} {
 		t.Run(from, func(t *testing.T) {
-			t.Parallel()
 			runCorpus(t, from, corpus)
 		})
 	}
