@@ -567,6 +567,7 @@ func (p *pass) replay(ctx context.Context, from Source, spans []Span, onTarget b
 type observer struct {
 	*pass
 	onTarget   bool
+	choosy     bool // the runtime gets as far as the values, and does not load every one
 	paddingKey []byte
 	decider    *rewrite.Decider
 	key        keycodec.Key
@@ -582,7 +583,8 @@ type observer struct {
 
 func newObserver(p *pass, onTarget bool) (*observer, error) {
 	padding, err := rewrite.PaddingKey(p.rules.To)
-	return &observer{pass: p, onTarget: onTarget, paddingKey: padding, decider: rewrite.NewDecider(p.rules.WholeHistory())}, err
+	choosy := onTarget && p.readsValue != nil && p.reads == p.rules.To.Name()
+	return &observer{pass: p, onTarget: onTarget, choosy: choosy, paddingKey: padding, decider: rewrite.NewDecider(p.rules.WholeHistory())}, err
 }
 
 func (o *observer) reset() {
@@ -598,7 +600,7 @@ func (o *observer) observe(r *rewrite.Record) error {
 	if !o.wellFormed(r.Key) {
 		o.malformed++
 	}
-	if o.readsValue != nil && r.Value != nil && !o.readsValue(r.Value) {
+	if o.choosy && r.Value != nil && !o.readsValue(r.Value) {
 		o.unreadable++
 	}
 	observation, parsed, err := o.identify(r)
