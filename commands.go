@@ -34,6 +34,12 @@ func commands(stdin io.Reader) []*cli.Command {
 			if form := c.String("output"); form != "text" && form != "json" {
 				return usage(fmt.Errorf("unknown --output %q; known: text, json", form))
 			}
+			if form := c.String("log-format"); form != "text" && form != "json" {
+				return usage(fmt.Errorf("unknown --log-format %q; known: text, json", form))
+			}
+			if err := fromFlinkConfig(c); err != nil {
+				return err
+			}
 			return action(c)
 		}
 	}
@@ -201,6 +207,7 @@ func connectionFlags() []cli.Flag {
 	return []cli.Flag{
 		text("bootstrap-server", "", "`HOST:PORT` of brokers, separated by commas"),
 		text("command-config", "", "client.properties `FILE` as for Kafka's own tools"),
+		text("flink-config", "", "config.yaml `FILE` of Flink: brokers and source"),
 		text("target-bootstrap-server", "", "`HOST:PORT` of the target's brokers, if elsewhere"),
 		text("target-command-config", "", "client.properties `FILE` for the target's cluster"),
 	}
@@ -228,21 +235,21 @@ func planFlags() []cli.Flag {
 		},
 		runDirFlag(), formatFlags(),
 		[]cli.Flag{
-			text("on-unparseable", string(defaults.OnUnparseable), "`POLICY` for keys that cannot be parsed: fail, quarantine, copy"),
+			text("on-unparseable", string(defaults.OnUnparseable), "`POLICY` for such keys: fail, quarantine, copy"),
 			text("repairs", "", "repairs `FILE`, as rekey repair writes it"),
 			&cli.BoolFlag{Name: "allow-unused-repairs", Usage: "accept repairs of keys that are not in the topic", EnvVars: env("allow-unused-repairs")},
-			text("on-collision", defaults.OnCollision, "`WHAT` to do if keys become one: fail, latest (keep the one with the latest record)"),
+			text("on-collision", defaults.OnCollision, "`WHAT` if keys become one: fail, latest record"),
 			text("prune", "", "forget what `FILE` lists: business keys, up to a number"),
 			text("on-incompatible-value", "", "(0.4) `POLICY`: fail (default), quarantine, copy"),
 			text("prune-before", "", "forget what ends before the marker `FILE`"),
 			text("pruned", "", "`FORM` of pruned keys: tombstone (the default), omit"),
 			text("history", string(defaults.History), "`RECORDS` to copy of a key: all, latest"),
 			text("align", defaults.Align, "pad the target up to `WHERE`, for old recovery markers: source-end, none, or a FILE with a savepoint's markers"),
-			&cli.Int64Flag{Name: "max-padding", Usage: "refuse to write more than `N` padding records (default: no limit)", EnvVars: env("max-padding")},
+			&cli.Int64Flag{Name: "max-padding", Usage: "`N` padding records at most (default: no limit)", EnvVars: env("max-padding")},
 			&cli.IntFlag{Name: "target-partitions", Usage: "partition `COUNT` of the target, if not the source's", EnvVars: env("target-partitions")},
 			&cli.StringSliceFlag{Name: "target-config", Usage: "`NAME=VALUE` of a target topic setting; repeatable", EnvVars: env("target-config")},
 			text("compression", "", "`CODEC` of the target, if not the source's: none, gzip, snappy, lz4, zstd"),
-			text("isolation-level", defaults.Isolation, "`LEVEL`: read_uncommitted copies aborted records, which the job sees; read_committed leaves them out"),
+			text("isolation-level", defaults.Isolation, "`LEVEL`: read_uncommitted, as the job; or read_committed"),
 		})
 }
 
@@ -271,6 +278,7 @@ func liveFlag() []cli.Flag {
 func outputFlags() []cli.Flag {
 	return []cli.Flag{
 		text("output", "text", "`FORM` of the result: text, json"),
+		text("log-format", "text", "`FORM` of messages: text, json"),
 		&cli.BoolFlag{Name: "quiet", Aliases: []string{"q"}, Usage: "no progress", EnvVars: env("quiet")},
 		&cli.BoolFlag{Name: "verbose", Usage: "log retries and other details to standard error", EnvVars: env("verbose")},
 	}
@@ -560,12 +568,8 @@ func planOptions(c *cli.Context) (migrate.PlanOptions, error) {
 }
 
 func environment(c *cli.Context) migrate.Environment {
-	warnf := func(format string, args ...any) { fmt.Fprintf(c.App.ErrWriter, "rekey: "+format+"\n", args...) }
-	logf := func(string, ...any) {}
-	if c.Bool("verbose") {
-		logf = func(format string, args ...any) { fmt.Fprintf(c.App.ErrWriter, format+"\n", args...) }
-	}
-	return migrate.Environment{Version: "rekey " + c.App.Version, Now: time.Now, Progress: newProgress(c), Logf: logf, Warnf: warnf}
+	log := newLog(c)
+	return migrate.Environment{Version: "rekey " + c.App.Version, Now: time.Now, Progress: newProgress(c), Logf: log.detail, Warnf: log.warn}
 }
 
 // show writes a result to standard output in the form that was asked for.

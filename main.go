@@ -69,7 +69,11 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 		},
 	}
 	err := app.RunContext(ctx, args)
-	if err != nil {
+	switch {
+	case err == nil:
+	case jsonErrors(args, os.Getenv(env("log-format")[0])):
+		printJSONError(stderr, err, migrate.ExitCode(err))
+	default:
 		printError(stderr, err)
 	}
 	return migrate.ExitCode(err)

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"sync"
 	"time"
@@ -15,10 +16,13 @@ import (
 )
 
 // newProgress shows progress on standard error: a bar on a terminal, a line
-// every few seconds elsewhere, nothing with --quiet.
+// every few seconds elsewhere (as JSON if the log is), nothing with --quiet.
 func newProgress(c *cli.Context) migrate.Progress {
 	if c.Bool("quiet") {
 		return migrate.NoProgress{}
+	}
+	if log := newLog(c).json; log != nil {
+		return &lines{log: log, now: time.Now}
 	}
 	if file, ok := c.App.ErrWriter.(*os.File); ok && term.IsTerminal(int(file.Fd())) {
 		return &bar{out: c.App.ErrWriter}
@@ -102,6 +106,7 @@ const linesEvery = 5 * time.Second
 // lines writes a plain line every few seconds and at the end of each part.
 type lines struct {
 	out io.Writer
+	log *slog.Logger // instead of out, or nil
 	now func() time.Time
 
 	mu          sync.Mutex
@@ -136,6 +141,10 @@ func (l *lines) Wait(reason string) {
 	}
 	l.wait = reason
 	switch {
+	case l.name == "" && l.log != nil:
+		if reason != "" {
+			l.log.Info("waiting", "for", reason)
+		}
 	case l.name == "":
 		sayWait(l.out, reason)
 	case reason != "":
@@ -155,6 +164,11 @@ func (l *lines) Done() {
 func (l *lines) print(suffix string) {
 	now := l.now()
 	rate := float64(l.done) / max(now.Sub(l.began).Seconds(), 0.001)
+	if l.log != nil {
+		l.log.Info("progress", "part", l.name, "done", l.done, "total", l.total, "per_second", int64(rate), "waiting", l.wait, "finished", suffix == ", done")
+		l.last = now
+		return
+	}
 	left := ""
 	if suffix == "" && rate > 0 && l.done < l.total {
 		left = fmt.Sprintf(", %s left", time.Duration(float64(l.total-l.done)/rate*float64(time.Second)).Round(time.Second))
