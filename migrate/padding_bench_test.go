@@ -1,6 +1,7 @@
 package migrate
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io/fs"
@@ -80,7 +81,7 @@ func TestBenchPadding(t *testing.T) {
 		fmt.Fprintf(out, "%s\t%s\n", name, fmt.Sprintf(format, args...))
 	}
 	row("partitions", "%d, padded to offset %d", partitions, end-states)
-	row("compression", "%s", o.Compression)
+	row("compression", "%s", cmp.Or(o.Compression, "as the source: none; padding always"))
 	row("padding records", "%d; the plan estimated %v", evidence.Padded, (time.Duration(planned.Padding.EstimateMS) * time.Millisecond).Round(time.Second))
 	row("time to pad", "%.1f s, %.2f million records a second", padding.Seconds(), float64(evidence.Padded)/padding.Seconds()/1e6)
 	row("time of apply", "%.1f s, %d states included", whole.Seconds(), evidence.Written)
