@@ -2,6 +2,7 @@ package migrate
 
 import (
 	"encoding/base64"
+	"encoding/hex"
 	"errors"
 	"fmt"
 
@@ -68,11 +69,29 @@ func Explain(o ExplainOptions, key []byte) (*report.Explanation, error) {
 		e.Before = &before
 	}
 	e.NewKey, e.NewKeyBase64 = report.Printable(encoded), base64.StdEncoding.EncodeToString(encoded)
+	if e.FlinkKey, err = o.flinkKey(rules.To, encoded, parsed.BusinessKey); err != nil {
+		return nil, err
+	}
 	if o.Partitioner != "source" {
 		after := rules.Partitioner.Partition(rules.To, encoded, &parsed, 0, o.Partitions)
 		e.After = &after
 	}
 	return e, nil
+}
+
+// flinkKey is what Flink makes of a business key; nil for another target format
+// than that of release 0.4.
+func (o ForRelease04) flinkKey(to keycodec.Format, encoded, businessKey []byte) (*report.FlinkKey, error) {
+	if to.Name() != keycodec.NameFlinkAgents04 {
+		return nil, nil
+	}
+	serialized, hash, err := keycodec.KeyType(o.KeyType).Serialize(nil, businessKey)
+	if err != nil {
+		return nil, err
+	}
+	var key keycodec.Key
+	err = to.Parse(&key, encoded)
+	return &report.FlinkKey{Type: o.KeyType, Serialized: hex.EncodeToString(serialized), HashCode: hash, KeyGroup: key.KeyGroup, Digest: string(key.Digest)}, err
 }
 
 // suggestion is the repair that the cause of an unparseable key makes likely,
