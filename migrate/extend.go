@@ -3,6 +3,7 @@ package migrate
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -72,6 +73,17 @@ func extendPlan(ctx context.Context, o PlanOptions, env Environment) (*report.Re
 		return r, err // the kept files stay: the plan may be as it was
 	}
 	return r, dir.dropKept(before)
+}
+
+// refusedExtension leaves the plan as it was: what it says may be on the target
+// already, and stays good for that.
+func refusedExtension(refused error) error {
+	failure, ok := errors.AsType[*Failure](refused)
+	if !ok {
+		return refused
+	}
+	return &Failure{Kind: failure.Kind, What: "the extension is refused, and the plan stays as it was: " + failure.What, Cause: failure.Cause,
+		Do: "what was appended cannot be copied under this plan. Plan again with other flags, a new --run-dir and a new target; or stop the job and see in unparseable.jsonl what it wrote"}
 }
 
 // An extension replaces the sealed files one by one and plan.json last. If it

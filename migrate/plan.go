@@ -418,6 +418,9 @@ func (pl *planner) scanAndSeal(ctx context.Context) (*report.Report, error) {
 		return nil, err
 	}
 	pl.judge(total, r)
+	if refused := pl.plan.refuse(); refused != nil && pl.earlier != nil {
+		return r, refusedExtension(refused)
+	}
 	if err := pl.dir.writePlan(pl.plan); err != nil {
 		return nil, err
 	}
