@@ -43,8 +43,8 @@ lint: ## gofmt, go vet and staticcheck
 	go vet ./...
 	go run $(STATICCHECK) ./...
 
-vuln: ## known vulnerabilities; optional, for it needs to reach vuln.go.dev
-	@go run $(GOVULNCHECK) ./... || { echo 'make vuln found something, or could not reach https://vuln.go.dev: see above. It is no part of lint, which must work offline.' >&2; exit 1; }
+vuln: ## known vulnerabilities; optional, for it needs the Go vulnerability database
+	@go run $(GOVULNCHECK) ./... || { echo 'make vuln found something, or could not reach the Go vulnerability database: see above. It is no part of lint, which must work offline.' >&2; exit 1; }
 
 bench: ## rekey against other ways to copy a topic; KAFKA=1 on a real Apache Kafka
 	cd bench && go run . $(if $(KAFKA),-kafka) $(BENCHFLAGS)
