@@ -52,7 +52,7 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 		UsageText:              "rekey COMMAND [flags]\n\nexample: rekey demo",
 		Version:                version,
 		CustomAppHelpTemplate:  cli.AppHelpTemplate + "\n" + exitCodes,
-		Commands:               commands(stdin),
+		Commands:               withDocs(commands(stdin)),
 		Reader:                 stdin,
 		Writer:                 stdout,
 		ErrWriter:              stderr,
