@@ -17,9 +17,9 @@ import (
 	"rekey/rewrite"
 )
 
-// paddingRate is how many padding records a second apply wrote when it was
+// paddingRate is how many padding records a second apply writes at least, by what was
 // measured on two cores (docs/performance.md); it only serves the estimate.
-const paddingRate = 1_500_000
+const paddingRate = 2_500_000
 
 // actionsInReport bounds the action UUIDs that a report lists.
 const actionsInReport = 20
