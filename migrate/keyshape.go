@@ -15,14 +15,15 @@ import (
 // be told from a topic: String 1, Long 1 and Integer 1 print alike. But what the
 // keys look like rules types out, and makes others unlikely.
 type keyShapes struct {
-	records  int64
-	numbers  int64 // decimal, as Long and Integer print
-	integers int64 // of those, that fit 32 bits
-	decimals int64 // as Double prints
-	booleans int64
-	pickled  int64 // rows of one byte array
-	rows     int64 // other rows
-	example  []byte
+	records    int64
+	numbers    int64 // decimal, as Long and Integer print
+	integers   int64 // of those, that fit 32 bits
+	decimals   int64 // as Double prints
+	booleans   int64
+	pickled    int64 // rows of one byte array
+	rows       int64 // other rows
+	rowNumbers int64 // of those, whose field is a number
+	example    []byte
 }
 
 func (s *keyShapes) add(businessKey []byte) {
@@ -49,6 +50,9 @@ func (s *keyShapes) add(businessKey []byte) {
 			s.pickled++
 		} else if bytes.HasSuffix(businessKey, []byte("]")) {
 			s.rows++
+			if prints(keycodec.KeyRowLong) {
+				s.rowNumbers++
+			}
 		}
 	case first == '-' || first >= '0' && first <= '9':
 		switch {
@@ -76,6 +80,7 @@ func (s *keyShapes) merge(o *keyShapes) {
 	s.booleans += o.booleans
 	s.pickled += o.pickled
 	s.rows += o.rows
+	s.rowNumbers += o.rowNumbers
 }
 
 // String says in words what the keys look like.
@@ -97,6 +102,20 @@ func (s *keyShapes) String() string {
 	say(s.rows, "are other rows (+I[...])")
 	say(s.records-s.numbers-s.decimals-s.booleans-s.pickled-s.rows, "are other text")
 	return fmt.Sprintf("of %d records' business keys, %s; the first is %s", s.records, strings.Join(parts, ", "), report.Shorten(report.Printable(s.example), 60))
+}
+
+// doubts says whether a key type that prints any text was given for keys that
+// all look like those of another one.
+func (s *keyShapes) doubts(t keycodec.KeyType) bool {
+	switch {
+	case s.records == 0:
+		return false
+	case t == keycodec.KeyString:
+		return s.fits() != string(keycodec.KeyString)
+	case t == keycodec.KeyRowString:
+		return s.rowNumbers == s.records || s.pickled == s.records
+	}
+	return false
 }
 
 // fits says which key types print all of the keys.

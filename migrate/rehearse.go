@@ -164,6 +164,7 @@ func (r *rehearser) run(ctx context.Context) error {
 		return err
 	}
 	grown, live := r.plan.liveFailure(now, r.options.AllowLiveSource)
+	r.evidence.Findings = r.keyTypeFindings()
 	r.conclude(grown)
 	if err := r.dir.write(translatedMarkersFileName, func(w io.Writer) error { return report.WriteJSON(w, translated) }); err != nil {
 		return err

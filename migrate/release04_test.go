@@ -141,8 +141,20 @@ func TestKeyShapes(t *testing.T) {
 		if got := shapes.fits(); got != c.fits {
 			t.Errorf("%s: fits %q, want %q", name, got, c.fits)
 		}
+		if got := shapes.doubts(keycodec.KeyString); got != (c.fits != "string") {
+			t.Errorf("%s: doubts string: %t", name, got)
+		}
 		if got := shapes.String(); !strings.Contains(got, c.says) || !strings.Contains(got, fmt.Sprintf("of %d records", len(c.keys))) {
 			t.Errorf("%s: %s; want something about %q", name, got, c.says)
+		}
+	}
+	var numbers, texts, pickled keyShapes
+	numbers.add([]byte("+I[1]"))
+	texts.add([]byte("+I[a]"))
+	pickled.add([]byte("+I[[1, 2]]"))
+	for shapes, want := range map[*keyShapes]bool{&numbers: true, &texts: false, &pickled: true, new(keyShapes): false} {
+		if got := shapes.doubts(keycodec.KeyRowString); got != want || shapes.doubts(keycodec.KeyRowLong) {
+			t.Errorf("%s: doubts row-string: %t, want %t", shapes, got, want)
 		}
 	}
 	if got := new(keyShapes).String(); got != "no key was found to look at" {

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/google/uuid"
 
@@ -323,6 +324,40 @@ func (pl *planner) refusals04(t *tally04) {
 	pl.refuse("incompatible-values", 6, "%d records have a value that release 0.4 cannot read or not whole, the first at %s (%s), and the policy is to fail", t.refused, first.First, first.Problem)
 }
 
+// The findings that speak against a key type.
+const (
+	findingKeyType   = "key-type-evidence"
+	findingKeyGroups = "key-groups-differ"
+)
+
+// keyTypeFindings repeat what a plan found out about its key type. A wrong one
+// passes every other rehearsal: the states are there, under keys for which no job
+// will ask.
+func (r *rehearser) keyTypeFindings() []report.Finding {
+	if r.plan.Release04 == nil {
+		return nil
+	}
+	planned, err := r.dir.readReport()
+	if err != nil || planned.Release04 == nil {
+		r.env.Logf("what the plan found out about its key type is not repeated: %v", err)
+		return nil
+	}
+	var out []report.Finding
+	for _, found := range planned.Findings {
+		if found.Code == findingKeyType || found.Code == findingKeyGroups {
+			out = append(out, found)
+		}
+	}
+	var examples []string
+	for _, k := range planned.Release04.Keys {
+		if k.Becomes != "" {
+			examples = append(examples, fmt.Sprintf("%s becomes %s on partition %d", report.Shorten(k.BusinessKey, 60), k.Becomes, k.Partition))
+		}
+	}
+	return append(out, report.Finding{Severity: report.Note, Code: "key-type", Title: fmt.Sprintf("The keys were written as type %s, max parallelism %d", r.plan.Release04.KeyType, r.plan.Release04.MaxParallelism),
+		Text: strings.Join(examples, "; "), Do: "compare them with what the job of release 0.4 logs or writes for these keys; a rehearsal cannot tell whether the type is right"})
+}
+
 // findings04 are what a person should look at before release 0.4 reads the copy.
 func (pl *planner) findings04(t *tally04) {
 	if t == nil {
@@ -332,13 +367,13 @@ func (pl *planner) findings04(t *tally04) {
 		pl.findings = append(pl.findings, report.Finding{Severity: severity, Code: code, Title: title, Text: text, Do: do})
 	}
 	keyType := keycodec.KeyType(pl.plan.Release04.KeyType)
-	if t.shapes.records > 0 && keyType == keycodec.KeyString && t.shapes.fits() != "string" {
-		find(report.Warning, "key-type-evidence", "Every business key could be of another type than string: "+t.shapes.fits(),
+	if t.shapes.doubts(keyType) {
+		find(report.Warning, findingKeyType, fmt.Sprintf("Every business key could be of another type than %s: %s", keyType, t.shapes.fits()),
 			"Look at them: "+t.shapes.String()+". A job whose keys are of another type than the plan says finds none of its states, and no error tells.",
 			"make sure of the type of the job's keyBy before apply")
 	}
 	if t.elsewhere > 0 {
-		find(report.Warning, "key-groups-differ", fmt.Sprintf("Records whose key group in the old topic is another one than %s keys have at max parallelism %d: %d of %d", keyType, pl.plan.Release04.MaxParallelism, t.elsewhere, t.grouped),
+		find(report.Warning, findingKeyGroups, fmt.Sprintf("Records whose key group in the old topic is another one than %s keys have at max parallelism %d: %d of %d", keyType, pl.plan.Release04.MaxParallelism, t.elsewhere, t.grouped),
 			"The old keys hold the key group that the job itself computed. With the right key type and max parallelism all are equal.",
 			"check --key-type and --max-parallelism")
 	}

@@ -145,3 +145,46 @@ func TestPaddingKeyOfRelease04(t *testing.T) {
 		t.Errorf("a job's own key %q is the padding key: %v", own, err)
 	}
 }
+
+// Deciding for release 0.4 takes a digest and a look at the value, and still no
+// allocation.
+func TestDecideForRelease04DoesNotAllocate(t *testing.T) {
+	decider := NewDecider(rules04(t, keycodec.KeyString, PolicyFail, PolicyFail))
+	record := &Record{Key: []byte(goodKey), Value: []byte(`{"taskEvent":{"type":"x"},"outputEvents":[]}`)}
+	if n := testing.AllocsPerRun(100, func() {
+		if _, err := decider.Decide(record, 0); err != nil {
+			t.Fatal(err)
+		}
+	}); n != 0 {
+		t.Errorf("%v allocations per record", n)
+	}
+}
+
+func BenchmarkDecide(b *testing.B) {
+	value := []byte(`{"taskEvent":{"@class":"org.apache.flink.agents.api.InputEvent","id":"a2622b55-28e2-3a3c-9bde-7164cf05dbea","type":"_input_event","attributes":{"input":"` +
+		string(bytes.Repeat([]byte("some text "), 30)) + `"}},"sensoryMemoryUpdates":[],"shortTermMemoryUpdates":[{"path":"count","value":null}],"outputEvents":[],"callResults":[],"completed":false}`)
+	to04, err := keycodec.NewFlinkAgents04(keycodec.KeyString, 128)
+	if err != nil {
+		b.Fatal(err)
+	}
+	partitioner, err := keycodec.LookupPartitioner("flink-agents")
+	if err != nil {
+		b.Fatal(err)
+	}
+	actions := map[uuid.UUID]uuid.UUID{uuid.MustParse(actionText): keycodec.NameUUID([]byte("think"))}
+	for name, r := range map[string]Rules{
+		"escaped":          {To: keycodec.Escaped},
+		"flink-agents-0.4": {To: to04, Actions: actions, OnIncompatible: PolicyFail},
+	} {
+		r.From, r.Partitioner, r.TargetPartitions, r.OnUnparseable, r.History = keycodec.Legacy, partitioner, 64, PolicyFail, HistoryAll
+		b.Run(name, func(b *testing.B) {
+			decider := NewDecider(r)
+			record := &Record{Key: []byte(goodKey), Value: value}
+			for b.Loop() {
+				if d, err := decider.Decide(record, 0); err != nil || d.Action != Write {
+					b.Fatal(d.Action, err)
+				}
+			}
+		})
+	}
+}
