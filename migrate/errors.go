@@ -32,7 +32,7 @@ var (
 //	   what is needed, source still written to, plan edited
 //	5  verify or rehearse found a difference
 //	6  preflight refused: permissions, sizes, timestamps, replication,
-//	   colliding keys, target not empty or wrongly configured
+//	   colliding keys, unreadable values, target not empty or wrongly configured
 //	7  interrupted; the same command resumes
 func ExitCode(err error) int {
 	switch {
