@@ -9,13 +9,16 @@ STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 GOVULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.9.0
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo test race fuzz lint vuln bench bench-padding microbench test-kafka torture cover clean
+.PHONY: help build dist demo test race fuzz lint vuln bench bench-padding microbench test-kafka torture cover clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
 
 build: ## one static binary in dist/, with its version from git
 	CGO_ENABLED=0 go build -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o dist/rekey .
+
+dist: ## what a release consists of: static binaries of all platforms, checksums, SBOMs
+	go run ./deploy/dist -version $(VERSION)
 
 demo: ## a whole migration on an embedded broker, in a few seconds
 	@go run . demo
