@@ -125,6 +125,14 @@ func commandList(stdin io.Reader) []*cli.Command {
 			Action: func(c *cli.Context) error { return runExplain(c, stdin) },
 		},
 		{
+			Name:  "convert",
+			Usage: "re-key lines from standard input to standard output, for other stores and exports",
+			UsageText: "rekey convert [flags] < OLD > NEW\n\n" +
+				"example: rekey convert --lines json --run-dir ./run < old.jsonl > new.jsonl",
+			Flags:  join(convertFlags(), runDirFlag(), outputFlags()),
+			Action: func(c *cli.Context) error { return runConvert(c, stdin) },
+		},
+		{
 			Name:  "demo",
 			Usage: "plan, apply and verify on an embedded broker with a legacy topic; needs nothing installed",
 			UsageText: "rekey demo [--run-dir DIR]\n\n" +

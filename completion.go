@@ -98,6 +98,8 @@ var choices = map[string][]string{
 	"isolation-level":       {migrate.IsolationUncommitted, migrate.IsolationCommitted},
 	"runtime":               migrate.RuntimeNames(),
 	"marker":                {"at-end"},
+	"lines":                 {migrate.LinesKeys, migrate.LinesJSON},
+	"agent-key":             {migrate.AgentKeyKeep, migrate.AgentKeyBusiness, migrate.AgentKeyDigest},
 	"output":                {"text", "json"},
 	"log-format":            {"text", "json"},
 }
