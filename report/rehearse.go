@@ -182,6 +182,7 @@ func (r *Rehearsal) text(p *page, examples, effects int) {
 		{"undefined", r.Undefined, "on several old partitions: even there the outcome depends on timing", false},
 		{"repaired", r.Repaired, "keys that the old job cannot use and the new one can", false},
 		{"unparseable", r.Unparseable, "on the old topic, not copied, left out here", false},
+		{"left out", r.Source.LeftOut, "records of the old topic: of a run that gave way, or with a value that 0.4 cannot read", false},
 	}))
 	r.Source.text(p, "old", effects)
 	r.Target.text(p, "new", effects)
