@@ -645,7 +645,9 @@ func TestVersionedMarkers(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			refused := slices.ContainsFunc(got.Target.Effects, func(e report.Effect) bool { return e.Stops() && strings.Contains(e.Text, "the topic action-state and its id") })
+			refused := slices.ContainsFunc(got.Target.Effects, func(e report.Effect) bool {
+				return e.Stops() && strings.Contains(e.Text, "the topic action-state and its id")
+			})
 			if want := runtime == "0.4-strict" && topic != ""; refused != want {
 				t.Errorf("runtime %s, topic %q: refused %v, want %v: %+v", runtime, topic, refused, want, got.Target.Effects)
 			}
