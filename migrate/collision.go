@@ -330,10 +330,14 @@ func (pl *planner) settleCollisions(ctx context.Context, c *claims, bad *badKeys
 	return true, nil
 }
 
-// collisionsReport lists the target keys that several source keys become.
+// collisionsReport counts the target keys that several source keys become, and
+// lists the first of them. plan.json has all.
 func collisionsReport(settled []claim, r *report.Report) error {
 	for _, c := range settled {
 		if len(c.Keys) < 2 {
+			continue
+		}
+		if r.Collided++; len(r.Collisions) == examplesInReport {
 			continue
 		}
 		target, err := base64.StdEncoding.DecodeString(c.Target)
@@ -358,7 +362,7 @@ func collisionsReport(settled []claim, r *report.Report) error {
 
 // collisionFindings say which keys gave way.
 func (pl *planner) collisionFindings(r *report.Report) {
-	if len(r.Collisions) == 0 || pl.plan.OnCollision != OnCollisionLatest {
+	if r.Collided == 0 || pl.plan.OnCollision != OnCollisionLatest {
 		return
 	}
 	kept := "The source key with the latest record"
@@ -366,7 +370,7 @@ func (pl *planner) collisionFindings(r *report.Report) {
 		kept = "The source key with a completed state, or else with the latest record,"
 	}
 	pl.findings = append(pl.findings, report.Finding{Severity: report.Warning, Code: "collisions-settled",
-		Title: fmt.Sprintf("Target keys that stood for several source keys: %d", len(r.Collisions)),
+		Title: fmt.Sprintf("Target keys that stood for several source keys: %d", r.Collided),
 		Text:  kept + " is kept, the others are left out. The report lists them.",
 		Do:    "check that the keys that gave way are not needed"})
 }

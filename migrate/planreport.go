@@ -226,7 +226,7 @@ func (pl *planner) refusals(t *tally, r *report.Report) {
 	if undecided := pl.undecided; undecided.keys > 0 {
 		pl.refuse("unparseable-keys", 3, "%d keys (%d records) cannot be parsed, and the policy is to fail%s", undecided.keys, undecided.records, unnamedActions(r))
 	}
-	if n := len(r.Collisions); n > 0 && pl.plan.OnCollision != OnCollisionLatest {
+	if n := r.Collided; n > 0 && pl.plan.OnCollision != OnCollisionLatest {
 		first := r.Collisions[0].Keys
 		pl.refuse("collision", 6, "target keys that would stand for several source keys: %d, the first for %s (first at %s) and %s (first at %s)", n,
 			report.Shorten(first[0].Key, 100), first[0].First, report.Shorten(first[1].Key, 100), first[1].First)

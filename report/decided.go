@@ -114,10 +114,11 @@ func (r *Report) collisionsText(p *page) {
 		return
 	}
 	p.heading("KEYS THAT COLLIDE")
+	all := r.collided()
 	p.para(2, "Each of these would stand for several keys of the old topic.")
 	for i, c := range r.Collisions {
 		if i == textDecided {
-			p.para(2, fmt.Sprintf("and %d more in report.json", len(r.Collisions)-i))
+			p.para(2, fmt.Sprintf("and %s more; report.json has the first %d, plan.json all", thousands(all-int64(i)), len(r.Collisions)))
 			break
 		}
 		p.blank()
@@ -128,6 +129,10 @@ func (r *Report) collisionsText(p *page) {
 		}
 	}
 }
+
+// collided is how many target keys several source keys become: at least those
+// that are listed, whoever wrote the report.
+func (r *Report) collided() int64 { return max(r.Collided, int64(len(r.Collisions))) }
 
 // outcome says what becomes of one of the keys, once that is settled.
 func (c *Collision) outcome(k CollidingKey) string {

@@ -30,6 +30,7 @@ func decidedReport() *Report {
 		{KeyBase64: encodeKey([]byte("a_1_X ")), Key: Printable([]byte("a_1_X ")), Records: 4, First: Position{0, 3}, Last: Position{0, 9}, LastTime: 17, Wins: true},
 		{KeyBase64: encodeKey([]byte("a_1_X")), Key: Printable([]byte("a_1_X")), Records: 1, First: Position{0, 4}, Last: Position{0, 4}, LastTime: 18},
 	}}}
+	r.Collided = 1500
 	r.Release04 = &Release04{
 		KeyType: "string", MaxParallelism: 128, OnIncompatible: "fail", KeyLooks: "of 3 records' business keys, 100 % are other text",
 		Keys:     []KeyExample{{BusinessKey: Printable([]byte("a_1")), At: Position{0, 3}, Becomes: "17_GiRWNt", Partition: 5}, {BusinessKey: Printable([]byte("\x1b"))}},
@@ -59,7 +60,7 @@ func TestDecidedReport(t *testing.T) {
 			t.Errorf("report.txt has no %q\n%s", want, text.String())
 		}
 	}
-	for _, want := range []string{"Repairs", "a_1_X", "Pruned", "prune-before", "collide"} {
+	for _, want := range []string{"Repairs", "a_1_X", "Pruned", "prune-before", "collide", "And 1,499 more", "What release 0.4 will find", "nobody named it"} {
 		if !strings.Contains(page.String(), want) {
 			t.Errorf("report.html has no %q", want)
 		}

@@ -78,6 +78,7 @@ type htmlPage struct {
 	Keys        []htmlKey
 	PaddingCost string
 	NotCopied   int64
+	Unlisted    int64 // collisions
 }
 
 type times struct {
@@ -113,6 +114,7 @@ func (r *Report) WriteHTML(w io.Writer) error {
 		Chosen:      r.chosen(),
 		PaddingCost: r.Padding.cost(),
 		NotCopied:   r.Counts.Omitted + r.Counts.Quarantined + r.Counts.Dropped + r.Counts.Undecided,
+		Unlisted:    r.collided() - int64(len(r.Collisions)),
 	}
 	p.Word, _ = r.Verdict.label()
 	p.Means = r.Verdict.explain()

@@ -37,7 +37,8 @@ type Report struct {
 
 	Repairs    *Repairs    `json:"repairs,omitempty"`    // absent without a repairs file
 	Pruned     *Pruned     `json:"pruned,omitempty"`     // absent without a prune rule
-	Collisions []Collision `json:"collisions,omitempty"` // source keys that become one target key
+	Collisions []Collision `json:"collisions,omitempty"` // source keys that become one target key, the first thousand
+	Collided   int64       `json:"collision_count,omitempty"`
 
 	Release04 *Release04 `json:"flink_agents_04,omitempty"` // absent for another target format
 
