@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -226,7 +227,11 @@ config cleanup.policy=compact
 0 1700000000000 a_b_0_a2622b55-28e2-3a3c-9bde-7164cf05dbea_caa2da48-5fe7-3ce2-8106-de90c978d448 one
 1 1700000000001 a_c_0_a2622b55-28e2-3a3c-9bde-7164cf05dbea_caa2da48-5fe7-3ce2-8106-de90c978d448 two
 `)
-	env := Environment{Version: "rekey test", Now: time.Now, Progress: NoProgress{}, Logf: t.Logf}
+	env := Environment{Version: "rekey test", Now: time.Now, Progress: NoProgress{}, Logf: func(format string, args ...any) {
+		if text := fmt.Sprintf(format, args...); strings.Contains(text, hidden) {
+			t.Errorf("a secret is logged: %s", text)
+		}
+	}}
 	marker := file(t, "marker.json", []byte(`{"offsets":{"0":0,"1":0}}`))
 	phases := map[string]func(ctx context.Context, dir, target string) error{
 		"plan": func(ctx context.Context, dir, target string) error {
@@ -305,6 +310,16 @@ config cleanup.policy=compact
 		}
 	}
 	t.Logf("%d permissions removed in turn", measured)
+	entries, err := os.ReadDir(dir)
+	if err != nil || len(entries) < 8 {
+		t.Fatalf("%d files in the run directory, %v", len(entries), err)
+	}
+	for _, entry := range entries {
+		content, err := os.ReadFile(filepath.Join(dir, entry.Name()))
+		if err != nil || strings.Contains(string(content), hidden) {
+			t.Errorf("%s holds a secret, or %v", entry.Name(), err)
+		}
+	}
 	t.Run("without a sight of the source", func(t *testing.T) {
 		for _, phase := range order {
 			f.grant(t, slices.DeleteFunc(needs[phase](source, target), func(p permission) bool { return p.name == source })...)
