@@ -601,8 +601,7 @@ func style(c *cli.Context) report.Style {
 	if !ok || !term.IsTerminal(int(file.Fd())) {
 		return s
 	}
-	_, s.Color = os.LookupEnv("NO_COLOR")
-	s.Color = !s.Color
+	s.Color = os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
 	if width, _, err := term.GetSize(int(file.Fd())); err == nil && width > 0 {
 		s.Width = min(width, 120)
 	}

@@ -276,6 +276,6 @@ func manPage(list []*cli.Command) string {
 	}
 	b.WriteString(".SH EXIT STATUS\n.nf\n" + lines(strings.TrimSuffix(strings.TrimPrefix(exitCodes, "EXIT CODES:\n"), "\n")) + ".fi\n")
 	b.WriteString(".SH ENVIRONMENT\nEach flag is an environment variable too: \\fB" + roff(env("run-dir")[0]) + "\\fR is \\fB" + roff("--run-dir") + "\\fR.\n" +
-		"\\fBNO_COLOR\\fR, with any value, turns colours off.\n")
+		"\\fBNO_COLOR\\fR, set to anything, turns colours off, as \\fBTERM\\fR=dumb does.\n")
 	return b.String()
 }
