@@ -4,8 +4,12 @@ import (
 	"context"
 	"crypto/pbkdf2"
 	"crypto/sha512"
+	"encoding/base64"
+	"encoding/json"
 	"fmt"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"slices"
@@ -27,9 +31,10 @@ import (
 // themselves are super user on another listener.
 type fortress struct {
 	*testcluster.Cluster
-	at, tlsOnly string
-	properties  string // of a client
-	client      *kgo.Client
+	at, tlsOnly, saslOnly string
+	ca                    *authority
+	properties            string // of a client
+	client                *kgo.Client
 }
 
 const principal = "rekey"
@@ -41,7 +46,7 @@ func newFortress(t *testing.T) *fortress {
 	server := ca.issue(t, "server", "127.0.0.1")
 	trusted := pemOf("CERTIFICATE", ca.certificate.Raw)
 	var ports []int
-	for range 2 {
+	for range 3 {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
 			t.Fatal(err)
@@ -52,21 +57,26 @@ func newFortress(t *testing.T) *fortress {
 			t.Fatal(err)
 		}
 	}
-	both := fmt.Sprintf("SASL_SSL://127.0.0.1:%d,SSL://127.0.0.1:%d", ports[0], ports[1])
-	f := &fortress{at: fmt.Sprintf("127.0.0.1:%d", ports[0]), tlsOnly: fmt.Sprintf("127.0.0.1:%d", ports[1])}
+	more := fmt.Sprintf("SASL_SSL://127.0.0.1:%d,SSL://127.0.0.1:%d,SASL_PLAINTEXT://127.0.0.1:%d", ports[0], ports[1], ports[2])
+	address := func(i int) string { return fmt.Sprintf("127.0.0.1:%d", ports[i]) }
+	f := &fortress{at: address(0), tlsOnly: address(1), saslOnly: address(2), ca: ca}
 	f.Cluster = testcluster.StartWith(t, testcluster.Options{Properties: map[string]string{
-		"listeners":                      "PLAINTEXT://127.0.0.1:%PORT%,CONTROLLER://127.0.0.1:%CONTROLLER_PORT%," + both,
-		"advertised.listeners":           "PLAINTEXT://127.0.0.1:%PORT%," + both,
-		"listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SASL_SSL:SASL_SSL,SSL:SSL",
+		"listeners":                      "PLAINTEXT://127.0.0.1:%PORT%,CONTROLLER://127.0.0.1:%CONTROLLER_PORT%," + more,
+		"advertised.listeners":           "PLAINTEXT://127.0.0.1:%PORT%," + more,
+		"listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SASL_SSL:SASL_SSL,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT",
 		"listener.name.sasl_ssl.scram-sha-512.sasl.jaas.config": "org.apache.kafka.common.security.scram.ScramLoginModule required;",
-		"sasl.enabled.mechanisms":                               "SCRAM-SHA-512",
-		"ssl.keystore.type":                                     "PEM",
-		"ssl.keystore.location":                                 file(t, "server.pem", []byte(pemOf("PRIVATE KEY", server.keyDER(t))+pemOf("CERTIFICATE", server.certificate.Raw))),
-		"ssl.truststore.type":                                   "PEM",
-		"ssl.truststore.location":                               file(t, "ca.pem", []byte(trusted)),
-		"listener.name.ssl.ssl.client.auth":                     "required",
-		"authorizer.class.name":                                 "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-		"super.users":                                           "User:ANONYMOUS",
+		"listener.name.sasl_ssl.sasl.enabled.mechanisms":        "SCRAM-SHA-512",
+		"listener.name.sasl_plaintext.sasl.enabled.mechanisms":  "PLAIN,OAUTHBEARER",
+		"listener.name.sasl_plaintext.plain.sasl.jaas.config":   "org.apache.kafka.common.security.plain.PlainLoginModule required user_" + principal + "=\"" + hidden + "\";",
+		// Without more, the broker takes tokens that nobody signed.
+		"listener.name.sasl_plaintext.oauthbearer.sasl.jaas.config": "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required unsecuredLoginStringClaim_sub=\"broker\";",
+		"ssl.keystore.type":                 "PEM",
+		"ssl.keystore.location":             file(t, "server.pem", []byte(pemOf("PRIVATE KEY", server.keyDER(t))+pemOf("CERTIFICATE", server.certificate.Raw))),
+		"ssl.truststore.type":               "PEM",
+		"ssl.truststore.location":           file(t, "ca.pem", []byte(trusted)),
+		"listener.name.ssl.ssl.client.auth": "required",
+		"authorizer.class.name":             "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+		"super.users":                       "User:ANONYMOUS",
 	}})
 	f.client = f.Client(t)
 	salt := []byte("0123456789abcdef")
@@ -341,6 +351,48 @@ config cleanup.policy=compact
 		}
 	})
 
+	t.Run("PLAIN", func(t *testing.T) {
+		login := "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\nsasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule required username=" + principal + " password="
+		_, err := dial(t, f.saslOnly, login+hidden+";")
+		wantFailure(t, err, 6, "not permitted: Describe on topic states") // it is let in
+		_, err = dial(t, f.saslOnly, login+hidden+"-wrong;")
+		wantFailure(t, err, 2, "authentication failed at")
+	})
+	t.Run("OAUTHBEARER", func(t *testing.T) {
+		subject, expires := principal, time.Now().Add(time.Hour)
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			part := func(claims map[string]any) string {
+				text, err := json.Marshal(claims)
+				if err != nil {
+					t.Error(err)
+				}
+				return base64.RawURLEncoding.EncodeToString(text)
+			}
+			token := part(map[string]any{"alg": "none"}) + "." + part(map[string]any{"sub": subject, "iat": time.Now().Unix(), "exp": expires.Unix()}) + "."
+			if err := json.NewEncoder(w).Encode(map[string]any{"access_token": token, "expires_in": 3600}); err != nil {
+				t.Error(err)
+			}
+		}))
+		defer server.Close()
+		login := "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=OAUTHBEARER\nsasl.oauthbearer.token.endpoint.url=" + server.URL +
+			"\nsasl.jaas.config=org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required clientId=me clientSecret=" + hidden + ";"
+		_, err := dial(t, f.saslOnly, login)
+		wantFailure(t, err, 6, "not permitted: Describe on topic states") // it is let in
+		expires = time.Now().Add(-time.Hour)
+		_, err = dial(t, f.saslOnly, login)
+		wantFailure(t, err, 2, "authentication failed at")
+		server.Close()
+		_, err = dial(t, f.saslOnly, login)
+		wantFailure(t, err, 2, "authentication failed at", "the token endpoint", "cannot be reached")
+	})
+	t.Run("client certificates", func(t *testing.T) {
+		for name, properties := range stores(t, f.ca, f.ca.issue(t, "client")) {
+			t.Run(name, func(t *testing.T) {
+				_, err := dial(t, f.tlsOnly, "security.protocol=SSL\n"+properties)
+				wantFailure(t, err, 6, "not permitted: Describe on topic states") // it is let in
+			})
+		}
+	})
 	t.Run("the connection", func(t *testing.T) {
 		for _, test := range []struct {
 			name, at, old, new string
