@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"time"
-
-	"github.com/IBM/sarama"
 )
 
 // checkSource refuses to go on with a source that is not the one the plan saw:
@@ -89,13 +87,11 @@ func (p *plan) horizonFailure(since, now time.Time) error {
 		Do:   "plan again with a new --run-dir and a new target; if the copy cannot be faster, raise delete.retention.ms of the source first"}
 }
 
-// highWatermarks are the next offsets of a topic's partitions.
-func highWatermarks(ctx context.Context, c *cluster, topic string, partitions int32) ([]int64, error) {
-	return c.offsets(ctx, topic, int(partitions), sarama.OffsetNewest, false)
-}
-
 // readableEnds are up to where a reader of the source gets without waiting: an
 // open transaction stops one that leaves out aborted records.
 func readableEnds(ctx context.Context, c *cluster, p *plan) ([]int64, error) {
-	return c.offsets(ctx, p.Source.Topic, int(p.Source.Partitions), sarama.OffsetNewest, p.Isolation == IsolationCommitted)
+	if p.Isolation == IsolationCommitted {
+		return lastStableOffsets(ctx, c, p.Source.Topic, p.Source.Partitions)
+	}
+	return highWatermarks(ctx, c, p.Source.Topic, p.Source.Partitions)
 }

@@ -158,6 +158,25 @@ func readTopicState(name string, response *sarama.MetadataResponse) (topicState,
 	return state, errNoTopic
 }
 
+// bounds are the log starts and high watermarks of a topic.
+func bounds(ctx context.Context, c *cluster, topic string, partitions int) (starts, ends []int64, err error) {
+	if starts, err = c.offsets(ctx, topic, partitions, sarama.OffsetOldest, false); err != nil {
+		return nil, nil, err
+	}
+	ends, err = highWatermarks(ctx, c, topic, int32(partitions))
+	return starts, ends, err
+}
+
+// highWatermarks are the next offsets of a topic's partitions.
+func highWatermarks(ctx context.Context, c *cluster, topic string, partitions int32) ([]int64, error) {
+	return c.offsets(ctx, topic, int(partitions), sarama.OffsetNewest, false)
+}
+
+// lastStableOffsets are the offsets before which every transaction is decided.
+func lastStableOffsets(ctx context.Context, c *cluster, topic string, partitions int32) ([]int64, error) {
+	return c.offsets(ctx, topic, int(partitions), sarama.OffsetNewest, true)
+}
+
 // offsets asks for one offset of each of the first n partitions. at is
 // sarama.OffsetOldest or sarama.OffsetNewest; with committed, the newest is the
 // last stable offset instead of the high watermark.
@@ -485,6 +504,9 @@ func (l *link) close() {
 		}
 	}
 }
+
+// codecName is the name of a codec by its number in record batches.
+func codecName(codec int) string { return sarama.CompressionCodec(codec).String() }
 
 // codecByName maps a compression name, as in Kafka's configs, to its codec.
 func codecByName(name string) (sarama.CompressionCodec, error) {

@@ -10,8 +10,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/IBM/sarama"
-
 	"rekey/report"
 	"rekey/rewrite"
 )
@@ -237,15 +235,6 @@ func (pl *planner) existingTarget(ctx context.Context) error {
 	return nil
 }
 
-// bounds are the log starts and high watermarks of a topic.
-func bounds(ctx context.Context, c *cluster, topic string, partitions int) (starts, ends []int64, err error) {
-	if starts, err = c.offsets(ctx, topic, partitions, sarama.OffsetOldest, false); err != nil {
-		return nil, nil, err
-	}
-	ends, err = c.offsets(ctx, topic, partitions, sarama.OffsetNewest, false)
-	return starts, ends, err
-}
-
 // capture takes down where the source begins and ends now. An extension
 // begins where the capture before it ended.
 func (pl *planner) capture(ctx context.Context, previous *capture) error {
@@ -328,7 +317,7 @@ func (pl *planner) awaitTransactions(ctx context.Context, ends []int64) error {
 	topic := pl.plan.Source.Topic
 	wait := newBackoff(cmp.Or(pl.env.TransactionPatience, openTransactionPatience))
 	for {
-		stable, err := pl.sides.source.offsets(ctx, topic, len(ends), sarama.OffsetNewest, true)
+		stable, err := lastStableOffsets(ctx, pl.sides.source, topic, int32(len(ends)))
 		if err != nil {
 			return err
 		}
@@ -532,7 +521,7 @@ func mostUsed(batches [5]int64) string {
 			most = codec
 		}
 	}
-	return sarama.CompressionCodec(most).String()
+	return codecName(most)
 }
 
 // examplesInReport bounds the keys that report.json repeats from

@@ -10,8 +10,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/IBM/sarama"
-
 	"rekey/keycodec"
 	"rekey/report"
 	"rekey/rewrite"
@@ -48,7 +46,7 @@ func (pl *planner) newReport(t *tally) *report.Report {
 	}
 	for codec, n := range t.batches {
 		if n > 0 {
-			r.Codecs = append(r.Codecs, report.NamedCount{Name: sarama.CompressionCodec(codec).String(), Count: n})
+			r.Codecs = append(r.Codecs, report.NamedCount{Name: codecName(codec), Count: n})
 		}
 	}
 	r.ActionCount = int64(len(t.actions))
