@@ -173,6 +173,10 @@ func (l *lines) print(suffix string) {
 	if suffix == "" && rate > 0 && l.done < l.total {
 		left = fmt.Sprintf(", %s left", time.Duration(float64(l.total-l.done)/rate*float64(time.Second)).Round(time.Second))
 	}
-	fmt.Fprintf(l.out, "%s: %d of %d, %.0f a second%s%s\n", l.name, l.done, l.total, rate, left, suffix)
+	of := ""
+	if l.total >= 0 { // else nobody knows
+		of = fmt.Sprintf(" of %d", l.total)
+	}
+	fmt.Fprintf(l.out, "%s: %d%s, %.0f a second%s%s\n", l.name, l.done, of, rate, left, suffix)
 	l.last = now
 }

@@ -3,6 +3,7 @@ package migrate
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
@@ -89,11 +90,22 @@ func Convert(o ConvertOptions, in io.Reader, out io.Writer, env Environment) (*r
 		set.into(&rules)
 	}
 	c := &converter{options: o, rules: rules, decider: rewrite.NewDecider(rules), out: bufio.NewWriterSize(out, 1<<16),
-		seed: maphash.MakeSeed(), targets: map[uint64]convertedFrom{}, bad: map[string]*badKey{},
+		seed: maphash.MakeSeed(), aside: bufio.NewWriter(io.Discard), targets: map[uint64]convertedFrom{}, bad: map[string]*badKey{},
 		result: &report.Convert{Schema: report.SchemaVersion, Tool: env.Version, From: o.From, To: o.To}}
-	env.Progress.Phase("convert lines", 0)
-	err = c.run(in, env)
-	env.Progress.Done()
+	convert := func() error {
+		env.Progress.Phase("convert lines", -1)
+		defer env.Progress.Done()
+		return c.run(in, env)
+	}
+	if dir := runDir(o.RunDir); dir == "" {
+		err = convert()
+	} else if err = dir.create(); err == nil {
+		// The file gets its name when it is whole.
+		err = dir.write(quarantineLinesName, func(w io.Writer) error {
+			c.aside = bufio.NewWriter(w)
+			return cmp.Or(convert(), c.aside.Flush())
+		})
+	}
 	if flushErr := c.out.Flush(); err == nil && flushErr != nil {
 		err = fmt.Errorf("write the result: %w", flushErr)
 	}
@@ -113,7 +125,7 @@ type converter struct {
 	seed    maphash.Seed
 	targets map[uint64]convertedFrom // by hash of the target key
 	bad     map[string]*badKey
-	aside   bytes.Buffer
+	aside   *bufio.Writer
 	line    int64
 }
 
@@ -272,9 +284,6 @@ func (c *converter) finish(env Environment) error {
 	}
 	slices.SortFunc(entries, func(a, b report.BadKey) int { return int(a.First.Offset - b.First.Offset) })
 	if dir := runDir(c.options.RunDir); dir != "" {
-		if err := dir.create(); err != nil {
-			return err
-		}
 		err := dir.write(unparseableFileName, func(w io.Writer) error {
 			for _, entry := range entries {
 				if err := report.WriteBadKey(w, entry); err != nil {
@@ -283,9 +292,6 @@ func (c *converter) finish(env Environment) error {
 			}
 			return nil
 		})
-		if err == nil {
-			err = dir.write(quarantineLinesName, func(w io.Writer) error { _, err := w.Write(c.aside.Bytes()); return err })
-		}
 		if err != nil {
 			return err
 		}

@@ -124,6 +124,7 @@ func TestSchema(t *testing.T) {
 		"apply":    {sampleApply(), &Apply{Schema: SchemaVersion}},
 		"verify":   {sampleVerify(), differentVerify()},
 		"rehearse": {sampleRehearse(), failedRehearse()},
+		"convert":  {&Convert{Schema: SchemaVersion, Tool: "rekey v1", From: "legacy", To: "escaped", Lines: 3, Converted: 2, Unparseable: 1}},
 		"prune":    {samplePrune("user_1", 7), samplePrune("", 0)},
 		"report":   {decidedReport()},
 	}
