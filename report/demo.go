@@ -32,7 +32,7 @@ func (d *Demo) WriteText(w io.Writer, st Style) error {
 	p.heading("2. apply: into the new topic")
 	p.para(2, fmt.Sprintf("%s written to %s, after %s that keep old recovery markers valid.",
 		records(d.Apply.Written), r.Target.Name, plural(d.Apply.Padded, "padding record", "padding records")))
-	p.para(2, "user_123 became user%5F123: the released runtime splits that into four fields, prunes it, and spreads it.")
+	p.para(2, "user_123 became user%5F123: split at every _, the key has its four fields again, and its text before the first _ is the whole business key.")
 	before, after := r.spread()
 	p.pair("before", before.sentence())
 	p.pair("after", after.sentence())
