@@ -24,10 +24,12 @@ var errUnreachable = errors.New("broker unreachable")
 // refusedConnection says whether a connection failed for a reason that no
 // waiting cures: wrong credentials, or a certificate that is not trusted.
 func refusedConnection(err error) bool {
-	_, login := errors.AsType[*loginError](err)
+	if login, ok := errors.AsType[*loginError](err); ok {
+		return !login.passing
+	}
 	_, certificate := errors.AsType[*tls.CertificateVerificationError](err)
 	_, plain := errors.AsType[tls.RecordHeaderError](err)
-	return login || certificate || plain || tlsAlert(err) != nil || errors.Is(err, sarama.ErrSASLAuthenticationFailed) ||
+	return certificate || plain || tlsAlert(err) != nil || errors.Is(err, sarama.ErrSASLAuthenticationFailed) ||
 		errors.Is(err, sarama.ErrUnsupportedSASLMechanism) || errors.Is(err, sarama.ErrIllegalSASLState)
 }
 

@@ -143,12 +143,12 @@ func (g *grant) fetch(ctx context.Context) (string, time.Time, error) {
 		if wrapped, ok := errors.AsType[*url.Error](err); ok {
 			err = wrapped.Err
 		}
-		return "", time.Time{}, &loginError{text: "the token endpoint " + host + " cannot be reached", cause: err}
+		return "", time.Time{}, &loginError{text: "the token endpoint " + host + " cannot be reached", cause: err, passing: true}
 	}
 	defer response.Body.Close()
 	body, err := io.ReadAll(io.LimitReader(response.Body, 1<<20))
 	if err != nil {
-		return "", time.Time{}, &loginError{text: "the token endpoint " + host + " broke off", cause: err}
+		return "", time.Time{}, &loginError{text: "the token endpoint " + host + " broke off", cause: err, passing: true}
 	}
 	var answer struct {
 		Token   string  `json:"access_token"`
@@ -157,6 +157,8 @@ func (g *grant) fetch(ctx context.Context) (string, time.Time, error) {
 	}
 	parseErr := json.Unmarshal(body, &answer)
 	switch {
+	case response.StatusCode >= 500 || response.StatusCode == http.StatusTooManyRequests:
+		return "", time.Time{}, &loginError{text: fmt.Sprintf("the token endpoint %s answers %d", host, response.StatusCode), passing: true}
 	case response.StatusCode != http.StatusOK && plainWord(answer.Error):
 		return failed("answers %d %s", response.StatusCode, answer.Error)
 	case response.StatusCode != http.StatusOK:

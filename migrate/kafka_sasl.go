@@ -151,8 +151,9 @@ func (s *scramConversation) Done() bool { return s.conversation.Done() }
 // loginError is a failure to get or to prove an identity that happens on this
 // side of the connection.
 type loginError struct {
-	text  string
-	cause error
+	text    string
+	cause   error
+	passing bool // it may be otherwise in a moment: worth another attempt
 }
 
 func (e *loginError) Error() string {

@@ -21,6 +21,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/IBM/sarama"
 	"github.com/google/go-cmp/cmp"
 	"github.com/pavlo-v-chernykh/keystore-go/v4"
 	"github.com/twmb/franz-go/pkg/kfake"
@@ -504,15 +505,22 @@ func TestTokens(t *testing.T) {
 	}
 	// Each failure says which endpoint and why, and never the secret.
 	status, answer = http.StatusUnauthorized, map[string]any{"error": "invalid_client", "error_description": hidden}
-	for _, test := range []struct{ url, want string }{
-		{server.URL, "answers 401 invalid_client"}, {"https://127.0.0.1:1/" + hidden, "127.0.0.1:1 cannot be reached"},
+	for _, test := range []struct {
+		url, want string
+		refused   bool // no waiting cures it
+	}{
+		{server.URL, "answers 401 invalid_client", true}, {"https://127.0.0.1:1/" + hidden, "127.0.0.1:1 cannot be reached", false},
 	} {
 		_, err := provider(test.url).Token()
-		if err == nil || !strings.Contains(err.Error(), test.want) || strings.Contains(err.Error(), hidden) || !refusedConnection(err) {
+		if err == nil || !strings.Contains(err.Error(), test.want) || strings.Contains(err.Error(), hidden) || refusedConnection(err) != test.refused || transient(fmt.Errorf("%w: %w", sarama.ErrOutOfBrokers, err)) == test.refused {
 			t.Errorf("%v, want %q", err, test.want)
 		}
 	}
-	answer = map[string]any{"error": hidden + "!"}
+	status = http.StatusServiceUnavailable
+	if _, err := provider(server.URL).Token(); err == nil || refusedConnection(err) {
+		t.Errorf("%v", err)
+	}
+	status, answer = http.StatusUnauthorized, map[string]any{"error": hidden + "!"}
 	if _, err := provider(server.URL).Token(); err == nil || strings.Contains(err.Error(), hidden) {
 		t.Errorf("%v", err)
 	}
