@@ -2,8 +2,10 @@ package migrate
 
 import (
 	"errors"
+	"math"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -128,5 +130,28 @@ func TestExtendEndsEarly(t *testing.T) {
 	}
 	if _, err := Verify(testcluster.Context(t), m.run, m.env); !errors.Is(err, ErrChanged) {
 		t.Errorf("an edited file: %v", err)
+	}
+}
+
+// A topic that keeps its tombstones for ever says so with the largest number
+// there is, which is no negative time.
+func TestTombstonesKeptForEver(t *testing.T) {
+	since := time.Unix(1_700_000_000, 0)
+	now := since.Add(1000 * time.Hour)
+	for _, test := range []struct {
+		retention int64
+		refused   bool
+	}{{math.MaxInt64, false}, {-1, false}, {3_600_000, true}, {1000 * 3_600_000, false}, {1000*3_600_000 - 1, true}} {
+		p := plan{Source: planSource{Topic: "t", DeleteRetentionMS: test.retention}}
+		if err := p.horizonFailure(since, now); (err != nil) != test.refused {
+			t.Errorf("retention %d ms, read 1000 h ago: %v", test.retention, err)
+		}
+		if test.retention < 0 {
+			continue
+		}
+		configs := map[string]topicConfig{"delete.retention.ms": {value: strconv.FormatInt(test.retention, 10)}}
+		if gone := tombstonesMayBeGone(configs, since, now); gone != test.refused {
+			t.Errorf("retention %d ms, written 1000 h ago: gone %t", test.retention, gone)
+		}
 	}
 }

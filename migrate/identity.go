@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"time"
 )
 
@@ -75,10 +76,19 @@ func (p *plan) liveFailure(ends []int64, allowed bool) (int64, error) {
 		Do: "stop the job, then run rekey plan --extend with this --run-dir, apply and verify; or give --allow-live-source to go on without what was appended"}
 }
 
+// milliseconds is a setting in milliseconds as a duration; what is too long for
+// one, 292 years, is the longest.
+func milliseconds(ms int64) time.Duration {
+	return time.Duration(min(ms, math.MaxInt64/int64(time.Millisecond))) * time.Millisecond
+}
+
+// longAway is beyond what anybody plans for.
+const longAway = 100 * 365 * 24 * time.Hour
+
 // horizonFailure refuses a read that took longer than the source keeps its
 // tombstones: it may have copied a value and missed the deletion after it.
 func (p *plan) horizonFailure(since, now time.Time) error {
-	retention := time.Duration(p.Source.DeleteRetentionMS) * time.Millisecond
+	retention := milliseconds(p.Source.DeleteRetentionMS)
 	if p.Source.DeleteRetentionMS < 0 || now.Sub(since) <= retention {
 		return nil
 	}

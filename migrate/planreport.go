@@ -9,6 +9,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"time"
 
 	"rekey/keycodec"
 	"rekey/report"
@@ -260,6 +261,13 @@ func (pl *planner) warnings(t *tally) {
 	find(report.Warning, "copied", t.counts.Copied, "Records that keep a key that cannot be parsed: %d",
 		"Release 0.1-0.3 throws on lookups as long as they are there; release 0.4 refuses the topic.", "prefer --on-unparseable quarantine")
 	find(report.Note, "quarantined", t.counts.Quarantined, "Records set aside in quarantine.jsonl and not copied: %d", "", "")
+	if retention := pl.plan.Source.DeleteRetentionMS; retention >= 0 && milliseconds(retention) < longAway {
+		deadline := pl.plan.Captures[0].At.Add(milliseconds(retention))
+		pl.findings = append(pl.findings, report.Finding{Severity: report.Note, Code: "tombstone-deadline",
+			Title: "Extend this plan before " + deadline.Format(time.RFC3339),
+			Text: fmt.Sprintf("%s keeps tombstones for %s after the log cleaner first saw them (delete.retention.ms). A copy that goes on for longer than that after its first read may miss a deletion, so it is refused.",
+				pl.plan.Source.Topic, milliseconds(retention))})
+	}
 }
 
 // command is a command line of another phase of the same run.

@@ -446,5 +446,5 @@ func (r *reconciler) checkFlows() {
 // tombstones that were written at the earliest at the given time.
 func tombstonesMayBeGone(configs map[string]topicConfig, since, now time.Time) bool {
 	retention, ok := number(configs, "delete.retention.ms")
-	return !ok || now.Sub(since) > time.Duration(retention)*time.Millisecond
+	return !ok || now.Sub(since) > milliseconds(retention)
 }
