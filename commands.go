@@ -50,7 +50,7 @@ func commandList(stdin io.Reader) []*cli.Command {
 	return []*cli.Command{
 		{
 			Name:  "plan",
-			Usage: "read-only: scan the topic, decide on every key, write a sealed plan and reports",
+			Usage: "read-only: scan, decide on every key, write plan and reports",
 			UsageText: "rekey plan --bootstrap-server HOST:PORT --source TOPIC --target TOPIC \\\n" +
 				"           --run-dir DIR [flags]\n\n" +
 				"example: rekey plan --bootstrap-server localhost:9092 --source action-state \\\n" +
@@ -87,7 +87,7 @@ func commandList(stdin io.Reader) []*cli.Command {
 		},
 		{
 			Name:  "rehearse",
-			Usage: "replay both topics as the job will recover, and say whether it sees the same states",
+			Usage: "replay both topics as the job will recover, and compare",
 			UsageText: "rekey rehearse --bootstrap-server HOST:PORT --run-dir DIR --runtime RELEASE \\\n" +
 				"           --marker FILE|at-end [flags]\n\n" +
 				"example: rekey rehearse --bootstrap-server localhost:9092 --run-dir ./run \\\n" +
@@ -109,7 +109,7 @@ func commandList(stdin io.Reader) []*cli.Command {
 		},
 		{
 			Name:  "repair",
-			Usage: "turn reviewed keys of unparseable.jsonl into a repairs file for the next plan",
+			Usage: "turn reviewed keys into a repairs file for the next plan",
 			UsageText: "rekey repair --run-dir DIR --accept REASON[,REASON...]\n" +
 				"rekey repair --run-dir DIR --edit FILE\n\n" +
 				"example: rekey repair --run-dir ./run --accept bad-event-uuid",
@@ -118,7 +118,7 @@ func commandList(stdin io.Reader) []*cli.Command {
 		},
 		{
 			Name:  "explain",
-			Usage: "show how keys parse, what they become, and which partition they land on",
+			Usage: "show how keys parse, what they become, and where they land",
 			UsageText: "rekey explain [flags] KEY...   (- reads keys from standard input, one a line)\n\n" +
 				"example: rekey explain --partitions 8 \\\n           user_123_0_a2622b55-28e2-3a3c-9bde-7164cf05dbea_caa2da48-5fe7-3ce2-8106-de90c978d448",
 			Flags:  join(formatFlags(), []cli.Flag{&cli.IntFlag{Name: "partitions", Value: 1, Usage: "partition `COUNT` of the topic", EnvVars: env("partitions")}}, outputFlags()),
@@ -126,7 +126,7 @@ func commandList(stdin io.Reader) []*cli.Command {
 		},
 		{
 			Name:  "convert",
-			Usage: "re-key lines from standard input to standard output, for other stores and exports",
+			Usage: "re-key lines of standard input, for other stores and exports",
 			UsageText: "rekey convert [flags] < OLD > NEW\n\n" +
 				"example: rekey convert --lines json --run-dir ./run < old.jsonl > new.jsonl",
 			Flags:  join(convertFlags(), runDirFlag(), outputFlags()),
@@ -134,7 +134,7 @@ func commandList(stdin io.Reader) []*cli.Command {
 		},
 		{
 			Name:  "demo",
-			Usage: "plan, apply and verify on an embedded broker with a legacy topic; needs nothing installed",
+			Usage: "all of it on an embedded broker; needs nothing installed",
 			UsageText: "rekey demo [--run-dir DIR]\n\n" +
 				"example: rekey demo --run-dir ./demo-run",
 			Flags:  join([]cli.Flag{&cli.StringFlag{Name: "run-dir", Usage: "keep plan and reports in `DIR`", EnvVars: env("run-dir")}}, outputFlags()),

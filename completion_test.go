@@ -111,3 +111,12 @@ func TestManPage(t *testing.T) {
 		}
 	}
 }
+
+// TestAppHelp holds the list of commands to a terminal of 80 columns.
+func TestAppHelp(t *testing.T) {
+	for line := range strings.Lines(output(t, "--help")) {
+		if n := len(strings.TrimSuffix(line, "\n")); n > 80 {
+			t.Errorf("%d columns: %s", n, line)
+		}
+	}
+}
