@@ -327,7 +327,7 @@ func (m *migration) moment() string {
 	}
 	padding, records := 0, 0
 	for _, r := range m.Read(m, m.target) {
-		if len(r.Headers) == 1 && string(r.Headers[0].Value) == "padding" {
+		if len(r.Headers) == 1 && strings.HasPrefix(string(r.Headers[0].Value), "padding") {
 			padding++
 		} else {
 			records++

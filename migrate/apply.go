@@ -376,7 +376,7 @@ func (a *applier) paddingRecord() (rewrite.Record, error) {
 		return rewrite.Record{}, err
 	}
 	return rewrite.Record{Timestamp: a.env.Now().UnixMilli(), Key: key,
-		Headers: []rewrite.Header{{Key: []byte(rewrite.ProvenanceHeader), Value: rewrite.PaddingProvenance()}}}, nil
+		Headers: []rewrite.Header{{Key: []byte(rewrite.ProvenanceHeader), Value: rewrite.PaddingProvenance(rewrite.Whole)}}}, nil
 }
 
 // checkPrefix compares what an interrupted apply left with what the plan

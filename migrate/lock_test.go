@@ -19,7 +19,7 @@ import (
 
 // writerPadding is what the newer holder of a lock writes first.
 func writerPadding() rewrite.Record {
-	return rewrite.Record{Timestamp: 1, Key: []byte("padding"), Headers: []rewrite.Header{{Key: provenanceName, Value: rewrite.PaddingProvenance()}}}
+	return rewrite.Record{Timestamp: 1, Key: []byte("padding"), Headers: []rewrite.Header{{Key: provenanceName, Value: rewrite.PaddingProvenance(rewrite.Whole)}}}
 }
 
 // writerHolder takes the lock of w's topic over a connection of its own.

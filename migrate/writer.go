@@ -371,12 +371,12 @@ func wireSize(r *rewrite.Record) int {
 func (b *outgoing) add(r *rewrite.Record) {
 	if len(b.records) == 0 {
 		b.first, b.padding = "the padding", true
-		if value, _ := rewrite.FindProvenance(r.Headers); string(value) != paddingProvenance {
+		if value, _ := rewrite.FindProvenance(r.Headers); !rewrite.IsPadding(value) {
 			b.first, b.padding = "source "+string(value), false
 		}
 	} else if b.padding {
 		value, _ := rewrite.FindProvenance(r.Headers)
-		b.padding = string(value) == paddingProvenance
+		b.padding = rewrite.IsPadding(value)
 	}
 	b.used += wireSize(r)
 	firstHeader := len(b.headers)
@@ -413,9 +413,6 @@ func (b *outgoing) keep(data []byte) []byte {
 	b.arena = append(b.arena, data...)
 	return b.arena[start:len(b.arena):len(b.arena)]
 }
-
-// paddingProvenance is the provenance of padding.
-var paddingProvenance = string(rewrite.PaddingProvenance())
 
 // build makes the record batch. Its base timestamp is that of the first record.
 //

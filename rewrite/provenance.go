@@ -12,8 +12,9 @@ import (
 
 // ProvenanceHeader is the name of the one header that a migration adds to each
 // record it writes. Its value is "<partition>:<offset>" of the source record,
-// both canonical decimals, or "padding" on padding records. Resume, verify and
-// offset translation rest on it alone, so nothing else has to be stored.
+// both canonical decimals, or on padding records "padding", with ":<i>/<n>"
+// behind it where shard i of n wrote it. Resume, verify and offset translation
+// rest on it alone, so nothing else has to be stored.
 const ProvenanceHeader = "rekey-source"
 
 const paddingMark = "padding"
@@ -25,7 +26,8 @@ const PaddingBusinessKey = "rekey-padding"
 
 // Provenance is the source position of a record on the target.
 type Provenance struct {
-	Padding   bool // written to move the next offset; came from no source record
+	Padding   bool     // written to move the next offset; came from no source record
+	Writer    Division // of padding
 	Partition int32
 	Offset    int64
 }
@@ -37,14 +39,32 @@ func AppendProvenance(dst []byte, partition int32, offset int64) []byte {
 	return strconv.AppendInt(dst, offset, 10)
 }
 
-// PaddingProvenance is the header value of padding records.
-func PaddingProvenance() []byte { return []byte(paddingMark) }
+// PaddingProvenance is the header value of the padding that a division writes.
+func PaddingProvenance(d Division) []byte {
+	if d == Whole {
+		return []byte(paddingMark)
+	}
+	return []byte(paddingMark + ":" + d.String())
+}
+
+// IsPadding says whether a header value is that of padding.
+func IsPadding(value []byte) bool {
+	p, err := ParseProvenance(value)
+	return err == nil && p.Padding
+}
 
 // ParseProvenance reads a header value. Only the canonical form is accepted,
 // so that parsing and appending are inverse.
 func ParseProvenance(value []byte) (Provenance, error) {
 	if string(value) == paddingMark {
 		return Provenance{Padding: true}, nil
+	}
+	if writer, found := bytes.CutPrefix(value, []byte(paddingMark+":")); found {
+		d, err := ParseDivision(writer)
+		if err != nil {
+			return Provenance{}, fmt.Errorf("%s header %q: %w", ProvenanceHeader, value, err)
+		}
+		return Provenance{Padding: true, Writer: d}, nil
 	}
 	left, right, found := bytes.Cut(value, []byte{':'})
 	if !found {

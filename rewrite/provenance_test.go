@@ -19,12 +19,18 @@ func TestParseProvenance(t *testing.T) {
 		{"3:12345", Provenance{Partition: 3, Offset: 12345}},
 		{"2147483647:9223372036854775807", Provenance{Partition: math.MaxInt32, Offset: math.MaxInt64}},
 		{"padding", Provenance{Padding: true}},
+		{"padding:0/1", Provenance{Padding: true, Writer: Division{0, 1}}},
+		{"padding:3/4", Provenance{Padding: true, Writer: Division{3, 4}}},
+		{"padding:2147483646/2147483647", Provenance{Padding: true, Writer: Division{math.MaxInt32 - 1, math.MaxInt32}}},
 	} {
 		got, err := ParseProvenance([]byte(c.text))
 		if err != nil || got != c.want {
 			t.Errorf("%q: %+v, %v; want %+v", c.text, got, err, c.want)
 		}
-		back := PaddingProvenance()
+		back := PaddingProvenance(c.want.Writer)
+		if IsPadding([]byte(c.text)) != c.want.Padding {
+			t.Errorf("%q: IsPadding is %t", c.text, !c.want.Padding)
+		}
 		if !c.want.Padding {
 			back = AppendProvenance(nil, c.want.Partition, c.want.Offset)
 		}
@@ -42,10 +48,14 @@ func TestParseProvenanceRefuses(t *testing.T) {
 		" 1:2", "1:2 ", "1: 2", "1 :2", "1:2\n", "1,2", "0x1:2", "1:2e3", "1.0:2", "1_000:2", "1:2_000",
 		"2147483648:0", "4294967296:0", "18446744073709551616:0", "0:9223372036854775808", "0:18446744073709551615",
 		"0:18446744073709551616", "0:99999999999999999999", "99999999999999999999:0", "10000000000000000000:0", "0:10000000000000000000",
-		"Padding", "padding ", "PADDING", "padding:0", "١:2", "1:２", "\x00:0", "0\x00:0", "0:0\x00",
+		"Padding", "padding ", "PADDING", "padding:0", "padding:", "padding:/", "padding:4/4", "padding:0/0", "padding:00/4", "padding:0/04", "padding:-1/4",
+		"padding:0/4 ", "padding:0/4:0", "padding::0/4", "padding/0/4", "Padding:0/4", "padding:0/2147483648", "١:2", "1:２", "\x00:0", "0\x00:0", "0:0\x00",
 	} {
 		if got, err := ParseProvenance([]byte(text)); err == nil {
 			t.Errorf("%q is accepted as %+v", text, got)
+		}
+		if IsPadding([]byte(text)) {
+			t.Errorf("%q is padding", text)
 		}
 	}
 	if got, err := ParseProvenance(nil); err == nil {
@@ -59,6 +69,8 @@ func FuzzProvenance(f *testing.F) {
 	f.Add(int32(0), int64(0), []byte("0:0"))
 	f.Add(int32(math.MaxInt32), int64(math.MaxInt64), []byte("padding"))
 	f.Add(int32(1), int64(1e18), []byte("01:1"))
+	f.Add(int32(2), int64(3), []byte("padding:3/4"))
+	f.Add(int32(2), int64(3), []byte("padding:4/4"))
 	f.Add(int32(9), int64(99), []byte("2147483648:9223372036854775808"))
 	f.Fuzz(func(t *testing.T, partition int32, offset int64, text []byte) {
 		if partition >= 0 && offset >= 0 {
@@ -75,7 +87,7 @@ func FuzzProvenance(f *testing.F) {
 		if err != nil {
 			return
 		}
-		back := PaddingProvenance()
+		back := PaddingProvenance(got.Writer)
 		if !got.Padding {
 			if got.Partition < 0 || got.Offset < 0 {
 				t.Fatalf("%q is read as %+v", text, got)
