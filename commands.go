@@ -109,11 +109,12 @@ func commandList(stdin io.Reader) []*cli.Command {
 		},
 		{
 			Name:  "repair",
-			Usage: "turn reviewed keys into a repairs file for the next plan",
+			Usage: "turn reviewed keys into repairs, for the next plan or to replay",
 			UsageText: "rekey repair --run-dir DIR --accept REASON[,REASON...]\n" +
-				"rekey repair --run-dir DIR --edit FILE\n\n" +
+				"rekey repair --run-dir DIR --edit FILE\n" +
+				"rekey repair --run-dir DIR --replay --bootstrap-server HOST:PORT\n\n" +
 				"example: rekey repair --run-dir ./run --accept bad-event-uuid",
-			Flags:  join(runDirFlag(), repairFlags(), outputFlags()),
+			Flags:  join(runDirFlag(), repairFlags(), connectionFlags(), liveFlag(), outputFlags()),
 			Action: runRepair,
 		},
 		{
@@ -265,6 +266,7 @@ func repairFlags() []cli.Flag {
 	return []cli.Flag{
 		text("accept", "", "`REASON` or several with commas: accept what is suggested for their keys"),
 		text("edit", "", "`FILE` with lines made by hand: rewrite, drop or copy"),
+		&cli.BoolFlag{Name: "replay", Usage: "write quarantined records that are repaired now to the target, as apply does", EnvVars: env("replay")},
 	}
 }
 
@@ -333,8 +335,29 @@ func runRepair(c *cli.Context) error {
 	if err := noArguments(c); err != nil {
 		return err
 	}
+	if c.Bool("replay") {
+		return runReplay(c)
+	}
+	for _, flag := range join(connectionFlags(), liveFlag()) {
+		name := flag.Names()[0]
+		if _, inEnvironment := os.LookupEnv(env(name)[0]); c.IsSet(name) && !inEnvironment {
+			return usage(fmt.Errorf("--%s goes with --replay only: nothing else that repair does asks a broker", name))
+		}
+	}
 	out, err := migrate.Repair(migrate.RepairOptions{RunDir: c.String("run-dir"), Accept: list(c.String("accept")), Edit: c.String("edit")}, environment(c))
 	return errors.Join(err, show(c, viewOf(out)))
+}
+
+func runReplay(c *cli.Context) error {
+	for _, name := range []string{"accept", "edit"} {
+		if c.IsSet(name) {
+			return usage(fmt.Errorf("--replay and --%s are both given: decide first, look at repairs.jsonl, then replay", name))
+		}
+	}
+	return runPhase(c, func(o migrate.RunOptions, env migrate.Environment) (view, error) {
+		out, err := migrate.Replay(c.Context, o, env)
+		return viewOf(out), err
+	})
 }
 
 func runRehearse(c *cli.Context) error {

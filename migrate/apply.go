@@ -18,6 +18,15 @@ import (
 // is found there, by provenance. An error leaves the target in a state that the
 // same command goes on from, unless the error says otherwise.
 func Apply(ctx context.Context, o RunOptions, env Environment) (*report.Apply, error) {
+	a, err := newApplier(o, env)
+	if err != nil {
+		return nil, err
+	}
+	return a.execute(ctx)
+}
+
+// newApplier reads the plan and checks what can be checked without a broker.
+func newApplier(o RunOptions, env Environment) (*applier, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
@@ -36,10 +45,14 @@ func Apply(ctx context.Context, o RunOptions, env Environment) (*report.Apply, e
 	if err != nil {
 		return nil, err
 	}
-	a := &applier{options: o, env: env, dir: dir, plan: p, rules: rules, limit: largestBatch, evidence: &report.Apply{
+	return &applier{options: o, env: env, dir: dir, plan: p, rules: rules, phase: "apply", limit: largestBatch, evidence: &report.Apply{
 		Schema: report.SchemaVersion, Tool: env.Version, PlanID: p.ID, StartedAt: env.Now().UTC(),
 		Source: sourceReport(p), Target: targetReport(p), Rollback: rollback(p),
-	}}
+	}}, nil
+}
+
+// execute runs to the end, or until it is stopped.
+func (a *applier) execute(ctx context.Context) (*report.Apply, error) {
 	done := make(chan error, 1)
 	go func() { done <- a.connectAndRun(ctx) }()
 	ended, err := endInTime(ctx, done)
@@ -85,6 +98,8 @@ type applier struct {
 	rules    rewrite.Rules
 	sides    *sides
 	evidence *report.Apply
+	phase    string    // the command that goes on after an interruption
+	replay   *replayer // of a round that the plan does not have yet, or nil
 
 	comparison   *comparison
 	scan         *targetScan
@@ -94,6 +109,7 @@ type applier struct {
 	acked        atomic.Pointer[atomic.Int64] // of the writer
 	firstRead    time.Time                    // when the oldest data on the target was read
 	written      atomic.Int64
+	replayed     atomic.Int64 // of those written
 	bytes        atomic.Int64
 }
 
@@ -102,6 +118,11 @@ func (a *applier) connectAndRun(ctx context.Context) (err error) {
 		return err
 	}
 	defer a.sides.close()
+	if a.replay != nil {
+		if err := a.replay.prepare(ctx); err != nil {
+			return err
+		}
+	}
 	return a.run(ctx)
 }
 
@@ -115,6 +136,11 @@ func (a *applier) run(ctx context.Context) error {
 	a.comparison = newComparison(a.plan, a.rules, a.sides, newFingerprinter())
 	if err := a.scanTarget(ctx); err != nil {
 		return err
+	}
+	if a.replay != nil {
+		if err := a.replay.seal(); err != nil {
+			return err
+		}
 	}
 	complete, err := a.complete(ctx)
 	if err != nil {
@@ -285,8 +311,8 @@ func (a *applier) complete(ctx context.Context) (bool, error) {
 	}
 	a.env.Progress.Phase("check what is missing", 0)
 	defer a.env.Progress.Done()
-	for i := range a.plan.Captures {
-		err := a.eachMissing(ctx, &a.plan.Captures[i], func() func(*rewrite.Record, *rewrite.Decision) error {
+	for _, s := range a.plan.steps() {
+		err := a.eachMissing(ctx, s, func() func(*rewrite.Record, *rewrite.Decision) error {
 			return func(*rewrite.Record, *rewrite.Decision) error { return errEnough }
 		})
 		if errors.Is(err, errEnough) {
@@ -299,11 +325,36 @@ func (a *applier) complete(ctx context.Context) (bool, error) {
 	return true, nil
 }
 
+// unfinishedSince is when the first data was read of what is being finished: of
+// the copy itself, or of the first replay that is not complete. Whatever is
+// complete was read, and its deletions seen, before.
+func (a *applier) unfinishedSince(firstWrite time.Time) time.Time {
+	if !a.flowsEnded(0) {
+		return firstWrite
+	}
+	for i, replay := range a.plan.Replays {
+		if !a.flowsEnded(int32(i + 1)) {
+			return replay.At
+		}
+	}
+	return a.env.Now()
+}
+
 // allFlowsEnded says whether the last record of every flow is there.
 func (a *applier) allFlowsEnded() bool {
+	for round := range len(a.plan.Replays) + 1 {
+		if !a.flowsEnded(int32(round)) {
+			return false
+		}
+	}
+	return true
+}
+
+// flowsEnded says so for the copy itself, round 0, or for one replay.
+func (a *applier) flowsEnded(round int32) bool {
 	for _, c := range a.plan.Captures {
 		for _, f := range c.Flows {
-			if a.scan.pair(f.Source, f.Target).last < f.Last {
+			if f.Round == round && a.scan.pair(f.Round, f.Source, f.Target).last < f.Last {
 				return false
 			}
 		}
@@ -387,10 +438,11 @@ func (a *applier) checkPrefix(ctx context.Context) error {
 		return nil
 	}
 	a.evidence.Resumed = true
-	a.firstRead = a.plan.Captures[0].At
+	firstWrite := a.plan.Captures[0].At
 	if a.scan.firstWrite >= 0 {
-		a.firstRead = time.UnixMilli(a.scan.firstWrite)
+		firstWrite = time.UnixMilli(a.scan.firstWrite)
 	}
+	a.firstRead = a.unfinishedSince(firstWrite)
 	if err := a.plan.horizonFailure(a.firstRead, a.env.Now()); err != nil {
 		return err
 	}
@@ -404,20 +456,40 @@ func (a *applier) checkPrefix(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if _, _, err := a.comparison.compare(ctx, a.scan, true, tombstonesMayBeGone(configs, a.firstRead, a.env.Now())); err != nil {
+	if _, _, err := a.comparison.compare(ctx, a.scan, true, tombstonesMayBeGone(configs, firstWrite, a.env.Now())); err != nil {
 		return err
 	}
 	return a.foreign()
 }
 
-// copy writes what is missing, capture by capture.
-func (a *applier) copy(ctx context.Context) error {
-	for i := range a.plan.Captures {
-		c := &a.plan.Captures[i]
-		if err := a.align(ctx, c); err != nil {
-			return err
+// step is what is written before anything of the next one: the records of a
+// capture that the copy itself or one replay takes to the target.
+type step struct {
+	*capture
+	round int32 // 0 is the copy itself
+}
+
+// steps are those of a plan, in order: first the copy of all captures, then
+// replay after replay.
+func (p *plan) steps() []step {
+	var steps []step
+	for round := range len(p.Replays) + 1 {
+		for i := range p.Captures {
+			steps = append(steps, step{&p.Captures[i], int32(round)})
 		}
-		if err := a.copyCapture(ctx, c); err != nil {
+	}
+	return steps
+}
+
+// copy writes what is missing, step by step.
+func (a *applier) copy(ctx context.Context) error {
+	for _, s := range a.plan.steps() {
+		if s.round == 0 {
+			if err := a.align(ctx, s.capture); err != nil {
+				return err
+			}
+		}
+		if err := a.copyStep(ctx, s); err != nil {
 			return err
 		}
 		if err := a.writer.Flush(ctx); err != nil {
@@ -478,19 +550,26 @@ func (a *applier) align(ctx context.Context, c *capture) error {
 	return a.writer.Flush(ctx)
 }
 
-// copyCapture writes the records of a capture that are not on the target yet.
-func (a *applier) copyCapture(ctx context.Context, c *capture) error {
-	from := a.resumeFrom(c)
+// copyStep writes the records of a step that are not on the target yet.
+func (a *applier) copyStep(ctx context.Context, s step) error {
+	from := a.resumeFrom(s)
 	var positions int64
 	for partition := range from {
-		positions += c.Ends[partition] - from[partition]
+		positions += s.Ends[partition] - from[partition]
 	}
-	a.env.Progress.Phase("copy to "+a.plan.Target.Topic, positions)
+	phase := "copy to "
+	if s.round > 0 {
+		phase = "replay to "
+	}
+	a.env.Progress.Phase(phase+a.plan.Target.Topic, positions)
 	defer a.env.Progress.Done()
-	return a.eachMissing(ctx, c, func() func(*rewrite.Record, *rewrite.Decision) error {
+	return a.eachMissing(ctx, s, func() func(*rewrite.Record, *rewrite.Decision) error {
 		out := copyOut{}
 		return func(r *rewrite.Record, d *rewrite.Decision) error {
 			a.written.Add(1)
+			if d.Round > 0 {
+				a.replayed.Add(1)
+			}
 			record := out.record(r, d)
 			a.bytes.Add(int64(record.Size()))
 			return a.writer.Write(ctx, d.Partition, record)
@@ -498,15 +577,15 @@ func (a *applier) copyCapture(ctx context.Context, c *capture) error {
 	})
 }
 
-// eachMissing hands on the records of a capture that belong on the target and
-// are not there. Each source partition gets a function of its own.
-func (a *applier) eachMissing(ctx context.Context, c *capture, handler func() func(*rewrite.Record, *rewrite.Decision) error) error {
-	planned := newLedger(a.plan.Source.Partitions, a.plan.Target.Partitions)
-	for _, f := range c.Flows {
-		planned.pair(f.Source, f.Target).last = f.Last
+// eachMissing hands on the records of a step that belong on the target and are
+// not there. Each source partition gets a function of its own.
+func (a *applier) eachMissing(ctx context.Context, s step, handler func() func(*rewrite.Record, *rewrite.Decision) error) error {
+	planned := a.plan.newLedger()
+	for _, f := range s.Flows {
+		planned.pair(f.Round, f.Source, f.Target).last = f.Last
 	}
-	from := a.resumeFrom(c)
-	return eachSpan(ctx, c.spans(), func(ctx context.Context, span Span) error {
+	from := a.resumeFrom(s)
+	return eachSpan(ctx, s.spans(), func(ctx context.Context, span Span) error {
 		if from[span.Partition] >= span.To {
 			return nil
 		}
@@ -514,9 +593,9 @@ func (a *applier) eachMissing(ctx context.Context, c *capture, handler func() fu
 		_, err := a.comparison.demand.each(ctx, span, from[span.Partition], func(r *rewrite.Record, d rewrite.Decision) error {
 			switch {
 			case d.Action == rewrite.Refuse,
-				d.Action.OnTarget() && r.Offset > planned.pair(r.Partition, d.Partition).last:
+				d.Action.OnTarget() && r.Offset > planned.pair(d.Round, r.Partition, d.Partition).last:
 				return changed(fmt.Sprintf("%s partition %d, offset %d is not what the plan saw", a.plan.Source.Topic, r.Partition, r.Offset))
-			case !d.Action.OnTarget(), r.Offset <= a.scan.pair(r.Partition, d.Partition).last, a.replacements.replaced(r, &d):
+			case !d.Action.OnTarget(), d.Round != s.round, r.Offset <= a.scan.pair(d.Round, r.Partition, d.Partition).last, a.replacements.replaced(r, &d):
 				return nil
 			}
 			return handle(r, &d)
@@ -525,13 +604,16 @@ func (a *applier) eachMissing(ctx context.Context, c *capture, handler func() fu
 	})
 }
 
-// resumeFrom is, for each source partition, the first offset of a capture that
-// may be missing on the target: everything before lies in complete flows or in
-// the prefix of an incomplete one.
-func (a *applier) resumeFrom(c *capture) []int64 {
-	from := append([]int64(nil), c.Ends...)
-	for _, f := range c.Flows {
-		if last := a.scan.pair(f.Source, f.Target).last; last < f.Last {
+// resumeFrom is, for each source partition, the first offset of a step that may
+// be missing on the target: everything before lies in complete flows or in the
+// prefix of an incomplete one.
+func (a *applier) resumeFrom(s step) []int64 {
+	from := append([]int64(nil), s.Ends...)
+	for _, f := range s.Flows {
+		if f.Round != s.round {
+			continue
+		}
+		if last := a.scan.pair(f.Round, f.Source, f.Target).last; last < f.Last {
 			from[f.Source] = min(from[f.Source], max(f.First, last+1))
 		}
 	}
@@ -548,7 +630,7 @@ type copyOut struct {
 // record is the target record of r by a decision: the provenance header stands
 // behind the source's own headers.
 func (c *copyOut) record(r *rewrite.Record, d *rewrite.Decision) *rewrite.Record {
-	c.provenance = rewrite.AppendProvenance(c.provenance[:0], r.Partition, r.Offset)
+	c.provenance = rewrite.AppendProvenance(c.provenance[:0], r.Partition, r.Offset, d.Round)
 	c.headers = append(c.headers[:0], r.Headers...)
 	c.headers = append(c.headers, rewrite.Header{Key: provenanceName, Value: c.provenance})
 	c.out = rewrite.Record{Timestamp: r.Timestamp, Key: d.Key, Value: d.Value(r), Headers: c.headers}
@@ -561,7 +643,7 @@ var provenanceName = []byte(rewrite.ProvenanceHeader)
 // writes the evidence.
 func (a *applier) finish(ctx context.Context) error {
 	e := a.evidence
-	e.Written, e.Bytes = a.written.Load(), a.bytes.Load()
+	e.Written, e.Replayed, e.Bytes = a.written.Load(), a.replayed.Load(), a.bytes.Load()
 	for _, c := range a.plan.Captures {
 		e.Skipped += c.Records
 		for _, f := range c.Flows {
@@ -630,7 +712,7 @@ func (a *applier) interrupted() error {
 	}
 	return &Failure{Kind: ErrInterrupted,
 		What: fmt.Sprintf("interrupted; the brokers acknowledged %d records of this run, padding included, and there are no holes", acknowledged),
-		Do:   "go on with: " + a.options.command("apply")}
+		Do:   "go on with: " + a.options.command(a.phase)}
 }
 
 // command is the command line of a phase with these options.

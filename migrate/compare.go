@@ -20,7 +20,8 @@ import (
 // All records of one source partition that go to one target partition, a
 // pair, keep their order. So each side is summed up as one running digest for
 // each pair, in one pass over each topic. Where the digests agree, the pair
-// holds the same records in the same order.
+// holds the same records in the same order. Records that were kept aside and
+// replayed later are a pair of their own in each round of replays.
 //
 // Where they differ, the log cleaner may have removed superseded records from
 // either side, which is no difference. Then the records of the pairs in
@@ -82,20 +83,26 @@ type pairSum struct {
 
 // ledger holds the sums of all pairs: 24 bytes for each, however many records.
 type ledger struct {
-	targets int
-	pairs   []pairSum
+	sources, targets int
+	pairs            []pairSum
 }
 
-func newLedger(sources, targets int32) *ledger {
-	l := &ledger{targets: int(targets), pairs: make([]pairSum, int(sources)*int(targets))}
+func (p *plan) newLedger() *ledger {
+	l := &ledger{sources: int(p.Source.Partitions), targets: int(p.Target.Partitions)}
+	l.pairs = make([]pairSum, (1+len(p.Replays))*l.sources*l.targets)
 	for i := range l.pairs {
 		l.pairs[i].last = -1
 	}
 	return l
 }
 
-func (l *ledger) pair(source, target int32) *pairSum {
-	return &l.pairs[int(source)*l.targets+int(target)]
+func (l *ledger) pair(round, source, target int32) *pairSum {
+	return &l.pairs[(int(round)*l.sources+int(source))*l.targets+int(target)]
+}
+
+// place is where a sum belongs: the inverse of pair.
+func (l *ledger) place(i int) (round, source, target int32) {
+	return int32(i / l.targets / l.sources), int32(i / l.targets % l.sources), int32(i % l.targets)
 }
 
 func (p *pairSum) add(offset int64, c contents) {
@@ -181,9 +188,9 @@ func (d *differences) sorted() []report.Difference {
 // the last offset that the limit holds for each pair: the prefix that an
 // interrupted apply left.
 func (c *comparison) sourceLedger(ctx context.Context, limit *ledger) (*ledger, error) {
-	l := newLedger(c.plan.Source.Partitions, c.plan.Target.Partitions)
+	l := c.plan.newLedger()
 	err := c.eachDemanded(ctx, limit, func(r *rewrite.Record, d rewrite.Decision) error {
-		l.pair(r.Partition, d.Partition).add(r.Offset, c.hasher.of(d.Key, d.Value(r), r.Headers, r.Timestamp))
+		l.pair(d.Round, r.Partition, d.Partition).add(r.Offset, c.hasher.of(d.Key, d.Value(r), r.Headers, r.Timestamp))
 		return nil
 	})
 	return l, err
@@ -206,7 +213,7 @@ func (c *comparison) eachDemanded(ctx context.Context, limit *ledger, fn func(*r
 				if r.Offset >= end {
 					return errEnough
 				}
-				if !d.Action.OnTarget() || limit != nil && r.Offset > limit.pair(r.Partition, d.Partition).last {
+				if !d.Action.OnTarget() || limit != nil && r.Offset > limit.pair(d.Round, r.Partition, d.Partition).last {
 					return nil
 				}
 				return fn(r, d)
@@ -230,8 +237,10 @@ var errEnough = errors.New("enough")
 // partition holds.
 func (l *ledger) endOf(source int32) int64 {
 	end := int64(0)
-	for t := range l.targets {
-		end = max(end, l.pair(source, int32(t)).last+1)
+	for i := range l.pairs {
+		if _, from, _ := l.place(i); from == source {
+			end = max(end, l.pairs[i].last+1)
+		}
 	}
 	return end
 }
@@ -257,7 +266,7 @@ func (c *comparison) newTargetScan(starts []int64) *targetScan {
 		}
 	}
 	return &targetScan{
-		ledger: newLedger(c.plan.Source.Partitions, c.plan.Target.Partitions), starts: starts, next: slices.Clone(starts),
+		ledger: c.plan.newLedger(), starts: starts, next: slices.Clone(starts),
 		records: make([]int64, len(starts)), firstWrite: -1,
 	}
 }
@@ -339,7 +348,11 @@ func (t *targetPartitionScan) record(r *rewrite.Record) {
 		t.offence("extra", r, source, "its source position lies outside of what the plan captured")
 		return
 	}
-	pair := t.scan.pair(p.Partition, r.Partition)
+	if int(p.Round) > len(t.plan.Replays) {
+		t.offence("extra", r, source, fmt.Sprintf("it came with replay %d, the plan has %d", p.Round, len(t.plan.Replays)))
+		return
+	}
+	pair := t.scan.pair(p.Round, p.Partition, r.Partition)
 	switch {
 	case p.Offset == pair.last:
 		t.offence("duplicate", r, source, "the record of this source position is there twice")

@@ -43,7 +43,7 @@ func TestVerifyFindsDamagedKeysOfRelease04(t *testing.T) {
 		if !d.Action.OnTarget() {
 			continue
 		}
-		r.Headers = []reader.Header{{Key: rewrite.ProvenanceHeader, Value: rewrite.AppendProvenance(nil, 0, r.Offset)}}
+		r.Headers = []reader.Header{{Key: rewrite.ProvenanceHeader, Value: rewrite.AppendProvenance(nil, 0, r.Offset, 0)}}
 		r.Key, r.Partition, r.Offset = bytes.Clone(d.Key), d.Partition, offsets[d.Partition]
 		offsets[d.Partition]++
 		target = append(target, r)

@@ -48,7 +48,8 @@ type plan struct {
 	Pruned      rewrite.PrunedAs `json:"pruned,omitempty"`       // with a prune rule; the list is in prune.jsonl
 	PruneBefore []int64          `json:"prune_before,omitempty"` // by source partition
 
-	Extends  []string     `json:"extends,omitempty"` // ids of this plan before each extension
+	Replays  []replay     `json:"replays,omitempty"` // of what was quarantined at first
+	Extends  []string     `json:"extends,omitempty"` // ids of this plan before each extension and each replay
 	Captures []capture    `json:"captures"`          // the first by plan, one more by each extension
 	Refusals []refusal    `json:"refusals"`          // why apply must not run; empty when it may
 	Files    []sealedFile `json:"files"`
@@ -120,8 +121,10 @@ func (e *extremes) merge(o extremes) {
 	}
 }
 
-// flow is what goes from one source partition to one target partition.
+// flow is what goes from one source partition to one target partition, with the
+// copy itself or with one replay.
 type flow struct {
+	Round   int32 `json:"replay,omitempty"` // 0 is the copy itself
 	Source  int32 `json:"source"`
 	Target  int32 `json:"target"`
 	Records int64 `json:"records"`
@@ -303,6 +306,9 @@ func (p *plan) check() error {
 		for _, f := range c.Flows {
 			if f.Source < 0 || f.Source >= p.Source.Partitions || f.Target < 0 || f.Target >= p.Target.Partitions {
 				return fmt.Errorf("capture %d has a flow from partition %d to %d", i, f.Source, f.Target)
+			}
+			if f.Round < 0 || int(f.Round) > len(p.Replays) {
+				return fmt.Errorf("capture %d has a flow of replay %d of %d", i, f.Round, len(p.Replays))
 			}
 		}
 	}

@@ -55,13 +55,13 @@ func (c *comparison) compare(ctx context.Context, scan *targetScan, prefix bool,
 	// favour of a record of another, so whole target partitions are suspect.
 	suspect := make([]bool, c.plan.Target.Partitions)
 	for i := range source.pairs {
-		if source.pairs[i] != scan.pairs[i] {
-			suspect[i%source.targets] = true
+		if _, _, target := source.place(i); source.pairs[i] != scan.pairs[i] {
+			suspect[target] = true
 		}
 	}
 	var records int64
 	for i := range source.pairs {
-		if suspect[i%source.targets] {
+		if _, _, target := source.place(i); suspect[target] {
 			records += source.pairs[i].records + scan.pairs[i].records
 		}
 	}
@@ -426,18 +426,19 @@ func (r *reconciler) checkFlows() {
 	if r.total > 0 {
 		return // known already, one by one
 	}
-	planned := newLedger(r.plan.Source.Partitions, r.plan.Target.Partitions)
+	planned := r.plan.newLedger()
 	for i := range r.captures {
 		for _, f := range r.captures[i].Flows {
-			pair := planned.pair(f.Source, f.Target)
+			pair := planned.pair(f.Round, f.Source, f.Target)
 			pair.records += f.Records
 			pair.last = f.Last
 		}
 	}
 	for i, have := range r.scan.pairs {
 		if want := planned.pairs[i]; have.records > want.records || have.last > want.last {
-			r.differences.add(report.Difference{Kind: "extra", Target: &report.Position{Partition: int32(i % planned.targets), Offset: r.scan.next[i%planned.targets]},
-				Text: fmt.Sprintf("the partition has %d records of source partition %d up to offset %d, the plan saw %d up to %d", have.records, i/planned.targets, have.last, want.records, want.last)})
+			_, source, target := planned.place(i)
+			r.differences.add(report.Difference{Kind: "extra", Target: &report.Position{Partition: target, Offset: r.scan.next[target]},
+				Text: fmt.Sprintf("the partition has %d records of source partition %d up to offset %d, the plan saw %d up to %d", have.records, source, have.last, want.records, want.last)})
 		}
 	}
 }

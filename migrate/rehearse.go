@@ -317,7 +317,7 @@ func (r *rehearser) exactWay(markers string) string {
 			line += " " + option.flag + " " + shellQuote(option.planned)
 		}
 	}
-	if len(r.plan.Repairs) > 0 {
+	if len(r.plan.Repairs)+len(r.plan.Replays) > 0 {
 		line += " --repairs REPAIRS-FILE"
 	}
 	line += r.plan.Release04.flags()

@@ -2,14 +2,13 @@ package migrate
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 
 	"rekey/keycodec"
 	"rekey/report"
+	"rekey/rewrite"
 )
 
 // RepairOptions are those of rekey repair.
@@ -61,9 +60,9 @@ func Repair(o RepairOptions, env Environment) (*report.RepairRun, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := repairer{options: o, dir: dir, set: newRepairSet(rules), out: &report.RepairRun{Schema: report.SchemaVersion, Tool: env.Version, PlanID: p.ID,
+	r := repairer{options: o, dir: dir, plan: p, set: newRepairSet(rules), out: &report.RepairRun{Schema: report.SchemaVersion, Tool: env.Version, PlanID: p.ID,
 		File: dir.path(repairsFileName), Replaced: []report.Replaced{}, Remaining: []report.ReasonCount{}}}
-	if err := r.begin(p); err != nil {
+	if err := r.begin(); err != nil {
 		return nil, err
 	}
 	if o.Edit != "" {
@@ -84,12 +83,13 @@ func Repair(o RepairOptions, env Environment) (*report.RepairRun, error) {
 type repairer struct {
 	options RepairOptions
 	dir     runDir
+	plan    *plan
 	set     *repairSet
 	out     *report.RepairRun
 }
 
 // begin takes over the decisions that are there.
-func (r *repairer) begin(p *plan) error {
+func (r *repairer) begin() error {
 	exists, err := r.dir.has(repairsFileName)
 	if err != nil {
 		return err
@@ -99,7 +99,7 @@ func (r *repairer) begin(p *plan) error {
 			return err
 		}
 	}
-	sealed, err := p.repairSet(r.set.rules)
+	sealed, err := r.plan.repairSet(r.set.rules)
 	if err != nil {
 		return err
 	}
@@ -116,7 +116,7 @@ func (r *repairer) begin(p *plan) error {
 
 // accept takes the suggestions of the given reasons.
 func (r *repairer) accept() error {
-	return r.eachBadKey(func(bad report.BadKey, key []byte) error {
+	return r.dir.eachBadKey(func(bad report.BadKey, key []byte) error {
 		if !slices.Contains(r.options.Accept, bad.Reason) {
 			return nil
 		}
@@ -151,7 +151,7 @@ func (r *repairer) edit() error {
 	for _, line := range edits.lines {
 		unknown[mapKey(line.key)] = true
 	}
-	if err := r.eachBadKey(func(_ report.BadKey, key []byte) error {
+	if err := r.dir.eachBadKey(func(_ report.BadKey, key []byte) error {
 		delete(unknown, mapKey(key))
 		return nil
 	}); err != nil {
@@ -193,33 +193,11 @@ func sameLine(a, b report.Repair) (bool, error) {
 	return left == right, err
 }
 
-// eachBadKey calls fn for each line of unparseable.jsonl.
-func (r *repairer) eachBadKey(fn func(report.BadKey, []byte) error) (err error) {
-	file, err := os.Open(r.dir.path(unparseableFileName))
-	if err != nil {
-		return fmt.Errorf("read the keys that cannot be parsed: %w", err)
-	}
-	defer func() { err = errors.Join(err, file.Close()) }()
-	for bad, err := range report.ReadBadKeys(file) {
-		if err != nil {
-			return fmt.Errorf("%s: %w", file.Name(), err)
-		}
-		key, err := bad.Bytes()
-		if err != nil {
-			return fmt.Errorf("%s: %w", file.Name(), err)
-		}
-		if err := fn(bad, key); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // finish writes the file and counts what is still undecided.
 func (r *repairer) finish() error {
 	r.out.Lines = int64(len(r.set.lines))
 	remaining := map[string]*report.ReasonCount{}
-	err := r.eachBadKey(func(bad report.BadKey, key []byte) error {
+	err := r.dir.eachBadKey(func(bad report.BadKey, key []byte) error {
 		if _, decided := r.set.byKey[mapKey(key)]; decided {
 			return nil
 		}
@@ -245,5 +223,8 @@ func (r *repairer) finish() error {
 		return err
 	}
 	r.out.Next = []string{fmt.Sprintf("rekey plan --repairs %s with the flags of this plan and a new --run-dir", shellQuote(r.out.File))}
+	if r.plan.refuse() == nil && r.plan.OnUnparseable != rewrite.PolicyFail {
+		r.out.Next = append(r.out.Next, fmt.Sprintf("or, to add what was quarantined to this plan's target: rekey repair --replay --run-dir %s --bootstrap-server HOST:PORT", shellQuote(string(r.dir))))
+	}
 	return nil
 }

@@ -159,7 +159,7 @@ func TestRepairSet(t *testing.T) {
 		sorted = append(sorted, again.sorted())
 		var into rewrite.Rules
 		again.into(&into)
-		if len(into.Repairs) != 4 || !into.DropNullKeys || into.Repairs["null"].Action != rewrite.RepairCopy || into.Repairs[""].Action != rewrite.RepairRewrite {
+		if len(into.Repairs) != 4 || into.NullKey == nil || into.NullKey.Action != rewrite.RepairDrop || into.Repairs["null"].Action != rewrite.RepairCopy || into.Repairs[""].Action != rewrite.RepairRewrite {
 			t.Errorf("rules: %+v", into)
 		}
 	}

@@ -172,8 +172,9 @@ func (s *repairSet) into(rules *rewrite.Rules) {
 	}
 	rules.Repairs = make(map[string]*rewrite.Repair, len(s.lines))
 	for _, line := range s.lines {
+		rules.Replays = max(rules.Replays, line.repair.Round)
 		if line.key == nil {
-			rules.DropNullKeys = true
+			rules.NullKey = line.repair
 			continue
 		}
 		rules.Repairs[string(line.key)] = line.repair
@@ -191,12 +192,20 @@ func (s *repairSet) sorted() []report.Repair {
 	return out
 }
 
-// repairSet are the decisions that a plan holds.
+// repairSet are the decisions that a plan holds, those of its replays included.
 func (p *plan) repairSet(rules rewrite.Rules) (*repairSet, error) {
 	set := newRepairSet(rules)
 	for i, r := range p.Repairs {
 		if err := set.add(i+1, r); err != nil {
 			return nil, fmt.Errorf("repair %d: %w", i+1, err)
+		}
+	}
+	for round, replay := range p.Replays {
+		for i, r := range replay.Repairs {
+			if err := set.add(i+1, r); err != nil {
+				return nil, fmt.Errorf("repair %d of replay %d: %w", i+1, round+1, err)
+			}
+			set.lines[len(set.lines)-1].repair.Round = int32(round + 1)
 		}
 	}
 	return set, nil
@@ -235,10 +244,14 @@ func (pl *planner) checkRepairsUsed(bad *badKeys) error {
 
 // repairsReport says what the repairs do to the keys that were met.
 func (pl *planner) repairsReport(r *report.Report, entries []report.BadKey) error {
-	if len(pl.plan.Repairs) == 0 {
+	decided := len(pl.plan.Repairs)
+	for _, replay := range pl.plan.Replays {
+		decided += len(replay.Repairs)
+	}
+	if decided == 0 {
 		return nil
 	}
-	out := &report.Repairs{Totals: []report.RepairTotal{}, Unused: int64(len(pl.plan.Repairs) - len(entries))}
+	out := &report.Repairs{Totals: []report.RepairTotal{}, Unused: int64(decided - len(entries))}
 	byDecision := map[string]*report.RepairTotal{}
 	for _, decision := range []rewrite.RepairAction{rewrite.RepairRewrite, rewrite.RepairDrop, rewrite.RepairCopy} {
 		byDecision[string(decision)] = &report.RepairTotal{Decision: string(decision)}

@@ -42,7 +42,7 @@ func (a *applier) findReplacements(ctx context.Context) (*replacements, error) {
 	wanted := map[int32]bool{}
 	for _, c := range a.plan.Captures {
 		for _, f := range c.Flows {
-			if a.scan.pair(f.Source, f.Target).last < f.Last && a.scan.holes(f.Target) > 0 {
+			if a.scan.pair(f.Round, f.Source, f.Target).last < f.Last && a.scan.holes(f.Target) > 0 {
 				wanted[f.Target] = true
 			}
 		}

@@ -24,7 +24,7 @@ type tally struct {
 	prints           fingerprinter
 
 	counts      report.Counts
-	flows       []flow // by target partition; Records 0 where nothing flows
+	flows       []flow // by replay and target partition; Records 0 where nothing flows
 	traits      map[keycodec.Traits]*report.TraitCount
 	actions     map[uuid.UUID]int64
 	manyActions bool
@@ -61,9 +61,10 @@ func newTally(rules rewrite.Rules, prints fingerprinter, partition, sourcePartit
 	}
 	t := &tally{rules: rules, sourcePartitions: sourcePartitions, released: released, prints: prints,
 		traits: map[keycodec.Traits]*report.TraitCount{}, actions: map[uuid.UUID]int64{}, release04: newTally04(rules)}
-	t.flows = make([]flow, rules.TargetPartitions)
-	for target := range t.flows {
-		t.flows[target] = flow{Source: partition, Target: int32(target)}
+	for round := range rules.Replays + 1 {
+		for target := range rules.TargetPartitions {
+			t.flows = append(t.flows, flow{Round: round, Source: partition, Target: target})
+		}
 	}
 	return t, nil
 }
@@ -215,7 +216,7 @@ func (t *tally) onTarget(r *rewrite.Record, d rewrite.Decision, at report.Positi
 	if d.Parsed != nil && keycodec.RuntimeRefuses(d.Key) {
 		t.refusedKeys++
 	}
-	f := &t.flows[d.Partition]
+	f := &t.flows[d.Round*t.rules.TargetPartitions+d.Partition]
 	if f.Records == 0 {
 		f.First = r.Offset
 	}

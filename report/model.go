@@ -344,6 +344,7 @@ type Apply struct {
 	Nothing    bool      `json:"nothing_to_do"`   // the target already held all of them
 	Present    int64     `json:"already_present"` // records found on the target
 	Written    int64     `json:"written"`         // records written by this run
+	Replayed   int64     `json:"replayed"`        // of those, quarantined at first and repaired since
 	Padded     int64     `json:"padding_written"` // padding written by this run
 	Bytes      int64     `json:"bytes_written"`   // keys, values and headers, uncompressed
 	Skipped    int64     `json:"not_copied"`      // quarantined, dropped, omitted

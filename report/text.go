@@ -422,6 +422,7 @@ func (a *Apply) WriteText(w io.Writer, st Style) error {
 	took := a.FinishedAt.Sub(a.StartedAt)
 	p.factTable(keep(1, []fact{
 		{"written", a.Written, "records, by this run", false},
+		{"replayed", a.Replayed, "of those, set aside at first and repaired since", false},
 		{"already there", a.Present, "records that an earlier run had written", false},
 		{"padding", a.Padded, "harmless tombstones before the first record", false},
 		{"not copied", a.Skipped, "quarantined, dropped or omitted, as planned", false},

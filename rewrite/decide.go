@@ -106,6 +106,7 @@ const (
 type Repair struct {
 	Action RepairAction
 	Key    keycodec.Key // what a rewritten key means; only read
+	Round  int32        // of the replay that it was decided in; 0 if it stood in the plan from the beginning
 }
 
 // RepairAction is what a repair does.
@@ -137,8 +138,9 @@ type Rules struct {
 
 	// Repairs are by the source key, and take precedence over OnUnparseable.
 	// The null key names no state, so all that can be decided is to drop it.
-	Repairs      map[string]*Repair
-	DropNullKeys bool
+	Repairs map[string]*Repair
+	NullKey *Repair
+	Replays int32 // rounds of repairs that were decided after the copy: the highest Repair.Round
 
 	// Prunes forget: the business key's entries up to and including the
 	// sequence number. The business key is compared byte for byte.
@@ -210,15 +212,10 @@ func (r *Rules) Copies(key []byte) bool {
 	return r.OnUnparseable == PolicyCopy && key != nil
 }
 
-var dropNullKey = &Repair{Action: RepairDrop}
-
 // Repair is the decision on a key that cannot be parsed, or nil.
 func (r *Rules) Repair(key []byte) *Repair {
 	if key == nil {
-		if r.DropNullKeys {
-			return dropNullKey
-		}
-		return nil
+		return r.NullKey
 	}
 	return r.Repairs[string(key)]
 }
@@ -252,6 +249,7 @@ type Decision struct {
 	Problem   *keycodec.ParseError // why the source key cannot be parsed or has no place on the target, or nil
 	Reason    Reason               // why the record is not simply rewritten
 	Last      bool                 // the last record of a key with Parsed; only where Rules.NeedsLast
+	Round     int32                // of the replay that writes it: its key was kept aside until then; 0 for the copy itself
 }
 
 // Value is what the target's record holds: the source record's value, or null
@@ -261,6 +259,16 @@ func (d *Decision) Value(r *Record) []byte {
 		return nil
 	}
 	return r.Value
+}
+
+// Aside is what becomes of the record on the topic for records that are kept
+// aside, given what becomes of it on the target: those that are quarantined go
+// there as they are, and so do those that only a replay takes to the target.
+func (d *Decision) Aside(r *Record) Decision {
+	if d.Action != Quarantine && d.Round == 0 {
+		return Decision{Action: Omit, Reason: d.Reason}
+	}
+	return Decision{Action: Copy, Reason: d.Reason, Problem: d.Problem, Key: r.Key, Partition: r.Partition}
 }
 
 // Decider applies Rules to records. It holds scratch space, so each goroutine
@@ -316,7 +324,7 @@ func (d *Decider) Decide(r *Record, last int64) (Decision, error) {
 		if repair == nil || repair.Action != RepairRewrite {
 			return d.unparseable(r, repair, problem), nil
 		}
-		decision.Problem, decision.Parsed = problem, &repair.Key
+		decision.Problem, decision.Parsed, decision.Round = problem, &repair.Key, repair.Round
 		if key, err = d.rules.To.Append(d.buf[:0], &repair.Key); err != nil {
 			return Decision{}, fmt.Errorf("encode the repaired key of partition %d, offset %d as %s: %w", r.Partition, r.Offset, d.rules.To.Name(), err)
 		}
@@ -361,6 +369,9 @@ func (d *Decider) act(r *Record, decision *Decision, last int64) (Action, Reason
 // cannot be parsed.
 func (d *Decider) unparseable(r *Record, repair *Repair, problem *keycodec.ParseError) Decision {
 	decision := Decision{Action: Refuse, Reason: Unparseable, Problem: problem}
+	if repair != nil {
+		decision.Round = repair.Round
+	}
 	switch {
 	case repair != nil && repair.Action == RepairDrop:
 		decision.Action, decision.Reason = Drop, Repaired

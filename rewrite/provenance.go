@@ -12,9 +12,10 @@ import (
 
 // ProvenanceHeader is the name of the one header that a migration adds to each
 // record it writes. Its value is "<partition>:<offset>" of the source record,
-// both canonical decimals, or on padding records "padding", with ":<i>/<n>"
-// behind it where shard i of n wrote it. Resume, verify and offset translation
-// rest on it alone, so nothing else has to be stored.
+// "<partition>:<offset>:<round>" if it was kept aside at first and came with a
+// replay, all canonical decimals; or on padding records "padding", with
+// ":<i>/<n>" behind it where shard i of n wrote it. Resume, verify and offset
+// translation rest on it alone, so nothing else has to be stored.
 const ProvenanceHeader = "rekey-source"
 
 const paddingMark = "padding"
@@ -30,13 +31,21 @@ type Provenance struct {
 	Writer    Division // of padding
 	Partition int32
 	Offset    int64
+	Round     int32 // of the replay that wrote it; 0 for the copy itself
 }
 
-// AppendProvenance appends the header value for a source position.
-func AppendProvenance(dst []byte, partition int32, offset int64) []byte {
+// AppendProvenance appends the header value for a source position. Source
+// offsets rise along each pair of partitions within one round; without the round
+// a replayed record would look out of order.
+func AppendProvenance(dst []byte, partition int32, offset int64, round int32) []byte {
 	dst = strconv.AppendInt(dst, int64(partition), 10)
 	dst = append(dst, ':')
-	return strconv.AppendInt(dst, offset, 10)
+	dst = strconv.AppendInt(dst, offset, 10)
+	if round == 0 {
+		return dst
+	}
+	dst = append(dst, ':')
+	return strconv.AppendInt(dst, int64(round), 10)
 }
 
 // PaddingProvenance is the header value of the padding that a division writes.
@@ -74,11 +83,18 @@ func ParseProvenance(value []byte) (Provenance, error) {
 	if !ok {
 		return Provenance{}, fmt.Errorf("%s header %q: the partition is no canonical decimal below 2^31", ProvenanceHeader, value)
 	}
+	round := uint64(0)
+	right, last, replayed := bytes.Cut(right, []byte{':'})
+	if replayed {
+		if round, ok = canonicalDecimal(last, 1<<31-1); !ok || round == 0 {
+			return Provenance{}, fmt.Errorf("%s header %q: the round is no canonical decimal from 1 to 2^31-1", ProvenanceHeader, value)
+		}
+	}
 	offset, ok := canonicalDecimal(right, 1<<63-1)
 	if !ok {
 		return Provenance{}, fmt.Errorf("%s header %q: the offset is no canonical decimal below 2^63", ProvenanceHeader, value)
 	}
-	return Provenance{Partition: int32(partition), Offset: int64(offset)}, nil
+	return Provenance{Partition: int32(partition), Offset: int64(offset), Round: int32(round)}, nil
 }
 
 // canonicalDecimal parses digits without sign or leading zero, without

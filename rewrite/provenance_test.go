@@ -18,6 +18,8 @@ func TestParseProvenance(t *testing.T) {
 		{"0:0", Provenance{}},
 		{"3:12345", Provenance{Partition: 3, Offset: 12345}},
 		{"2147483647:9223372036854775807", Provenance{Partition: math.MaxInt32, Offset: math.MaxInt64}},
+		{"3:12345:1", Provenance{Partition: 3, Offset: 12345, Round: 1}},
+		{"2147483647:9223372036854775807:2147483647", Provenance{Partition: math.MaxInt32, Offset: math.MaxInt64, Round: math.MaxInt32}},
 		{"padding", Provenance{Padding: true}},
 		{"padding:0/1", Provenance{Padding: true, Writer: Division{0, 1}}},
 		{"padding:3/4", Provenance{Padding: true, Writer: Division{3, 4}}},
@@ -32,7 +34,7 @@ func TestParseProvenance(t *testing.T) {
 			t.Errorf("%q: IsPadding is %t", c.text, !c.want.Padding)
 		}
 		if !c.want.Padding {
-			back = AppendProvenance(nil, c.want.Partition, c.want.Offset)
+			back = AppendProvenance(nil, c.want.Partition, c.want.Offset, c.want.Round)
 		}
 		if string(back) != c.text {
 			t.Errorf("%+v is written as %q, want %q", c.want, back, c.text)
@@ -44,7 +46,7 @@ func TestParseProvenance(t *testing.T) {
 // two headers mean the same and a forged one cannot pass as another.
 func TestParseProvenanceRefuses(t *testing.T) {
 	for _, text := range []string{
-		"", ":", "0", "0:", ":0", "0:0:", "0:0:0", "00:0", "0:00", "01:2", "1:02", "+1:2", "1:+2", "-1:2", "1:-2",
+		"", ":", "0", "0:", ":0", "0:0:", "0:0:0", "0:0:01", "0:0:1:", "0:0:1:1", "0::1", ":0:1", "0:0:-1", "0:0:2147483648", "00:0", "0:00", "01:2", "1:02", "+1:2", "1:+2", "-1:2", "1:-2",
 		" 1:2", "1:2 ", "1: 2", "1 :2", "1:2\n", "1,2", "0x1:2", "1:2e3", "1.0:2", "1_000:2", "1:2_000",
 		"2147483648:0", "4294967296:0", "18446744073709551616:0", "0:9223372036854775808", "0:18446744073709551615",
 		"0:18446744073709551616", "0:99999999999999999999", "99999999999999999999:0", "10000000000000000000:0", "0:10000000000000000000",
@@ -71,16 +73,23 @@ func FuzzProvenance(f *testing.F) {
 	f.Add(int32(1), int64(1e18), []byte("01:1"))
 	f.Add(int32(2), int64(3), []byte("padding:3/4"))
 	f.Add(int32(2), int64(3), []byte("padding:4/4"))
+	f.Add(int32(1), int64(2), []byte("1:2:3"))
 	f.Add(int32(9), int64(99), []byte("2147483648:9223372036854775808"))
 	f.Fuzz(func(t *testing.T, partition int32, offset int64, text []byte) {
 		if partition >= 0 && offset >= 0 {
-			value := AppendProvenance([]byte("x"), partition, offset)
-			if want := "x" + strconv.Itoa(int(partition)) + ":" + strconv.FormatInt(offset, 10); string(value) != want {
-				t.Fatalf("%d, %d is written as %q, want %q", partition, offset, value, want)
-			}
-			got, err := ParseProvenance(value[1:])
-			if err != nil || got != (Provenance{Partition: partition, Offset: offset}) {
-				t.Fatalf("%q: %+v, %v", value[1:], got, err)
+			for _, round := range []int32{0, 1 + partition>>1} {
+				value := AppendProvenance([]byte("x"), partition, offset, round)
+				want := "x" + strconv.Itoa(int(partition)) + ":" + strconv.FormatInt(offset, 10)
+				if round > 0 {
+					want += ":" + strconv.Itoa(int(round))
+				}
+				if string(value) != want {
+					t.Fatalf("%d, %d, %d is written as %q, want %q", partition, offset, round, value, want)
+				}
+				got, err := ParseProvenance(value[1:])
+				if err != nil || got != (Provenance{Partition: partition, Offset: offset, Round: round}) {
+					t.Fatalf("%q: %+v, %v", value[1:], got, err)
+				}
 			}
 		}
 		got, err := ParseProvenance(text)
@@ -92,7 +101,7 @@ func FuzzProvenance(f *testing.F) {
 			if got.Partition < 0 || got.Offset < 0 {
 				t.Fatalf("%q is read as %+v", text, got)
 			}
-			back = AppendProvenance(nil, got.Partition, got.Offset)
+			back = AppendProvenance(nil, got.Partition, got.Offset, got.Round)
 		}
 		if !bytes.Equal(back, text) {
 			t.Fatalf("%q is accepted, its canonical form is %q", text, back)

@@ -141,7 +141,7 @@ func TestDecideTableOfRules(t *testing.T) {
 // not the empty key.
 func TestRepairOfNullAndEmptyKeys(t *testing.T) {
 	r := rules(t, keycodec.Escaped, PolicyCopy, HistoryAll)
-	r.DropNullKeys = true
+	r.NullKey = &Repair{Action: RepairDrop}
 	r.Repairs = map[string]*Repair{"": repairTo("e", 0)}
 	decider := NewDecider(r)
 	for _, c := range []struct {
