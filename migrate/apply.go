@@ -107,6 +107,7 @@ type applier struct {
 	limit        int // the target's max.message.bytes; largestBatch where the broker does not say
 	writer       *topicWriter
 	acked        atomic.Pointer[atomic.Int64] // of the writer
+	fenced       []int64                      // where each target partition ended as the lock was taken, less what the writer wrote by then
 	firstRead    time.Time                    // when the oldest data on the target was read
 	written      atomic.Int64
 	replayed     atomic.Int64 // of those written
@@ -149,19 +150,25 @@ func (a *applier) run(ctx context.Context) error {
 	if complete {
 		a.evidence.Nothing = true
 		a.evidence.Present = a.scan.ledger.records()
+		if err := a.checkUntouched(ctx); err != nil {
+			return err
+		}
 		return a.finish(ctx)
 	}
 	if err := a.takeOver(ctx); err != nil {
 		return err
 	}
 	err = a.copy(ctx)
+	if err == nil {
+		err = a.checkWritten(ctx)
+	}
 	// Whatever happened, what is under way is waited for: afterwards the
 	// target holds all of it or none of it, and nothing changes any more.
 	if closeErr := a.closeWriter(); err == nil {
 		err = closeErr
 	}
 	if err != nil {
-		return err
+		return a.explain(ctx, err)
 	}
 	return a.finish(ctx)
 }
@@ -217,14 +224,7 @@ func (a *applier) preflight(ctx context.Context, target topicState) error {
 			minInSync = 1
 		}
 		found.checkPartitions("target", target, minInSync, false)
-		planned := inForce(p.Target.Configs)
-		for name := range duringCopy {
-			delete(planned, name)
-		}
-		for _, name := range onlyAfterCopy {
-			delete(planned, name)
-		}
-		found.checkTargetConfigs(configs, planned, p.extremes(), a.env.Now().UnixMilli())
+		found.checkTargetConfigs(configs, p.lastingConfigs(), p.extremes(), a.env.Now().UnixMilli())
 	}
 	refused := found.failure(fmt.Sprintf("%s is not fit to take the records; nothing was written to it", p.Target.Topic),
 		"change what is named above; a topic that apply created just now and that is still empty can be deleted")
@@ -401,6 +401,21 @@ func (a *applier) takeOver(ctx context.Context) error {
 // fence writes one padding record to each partition and reads up to it. See
 // lock.go for why that makes older holders of the lock harmless.
 func (a *applier) fence(ctx context.Context) error {
+	if err := a.padAll(ctx); err != nil {
+		return err
+	}
+	ends, err := highWatermarks(ctx, a.sides.target, a.plan.Target.Topic, a.plan.Target.Partitions)
+	if err != nil {
+		return err
+	}
+	for partition, end := range ends {
+		a.fenced = append(a.fenced, end-a.writer.partitions[partition].written)
+	}
+	return a.advance(ctx, ends)
+}
+
+// padAll writes one padding record to each partition.
+func (a *applier) padAll(ctx context.Context) error {
 	padding, err := a.paddingRecord()
 	if err != nil {
 		return err
@@ -414,11 +429,7 @@ func (a *applier) fence(ctx context.Context) error {
 		return err
 	}
 	a.evidence.Padded += int64(a.plan.Target.Partitions)
-	ends, err := highWatermarks(ctx, a.sides.target, a.plan.Target.Topic, a.plan.Target.Partitions)
-	if err != nil {
-		return err
-	}
-	return a.advance(ctx, ends)
+	return nil
 }
 
 func (a *applier) paddingRecord() (rewrite.Record, error) {
@@ -660,6 +671,9 @@ func (a *applier) finish(ctx context.Context) error {
 		}
 	}
 	if err := a.sides.target.setConfigs(ctx, a.plan.Target.Topic, finalConfigs(a.plan.Target.Configs)); err != nil {
+		return err
+	}
+	if err := a.checkSettings(ctx); err != nil {
 		return err
 	}
 	grown, live := a.plan.liveFailure(ends, a.options.AllowLiveSource)

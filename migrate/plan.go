@@ -640,6 +640,9 @@ func (pl *planner) checkLive(ctx context.Context) error {
 	if state.id != p.Source.TopicID {
 		return &Failure{Kind: ErrChanged, What: fmt.Sprintf("the source topic %s was re-created while it was read", p.Source.Topic), Do: "plan again with a new --run-dir"}
 	}
+	if have := len(state.partitions); have != int(p.Source.Partitions) {
+		return &Failure{Kind: ErrChanged, What: fmt.Sprintf("the source topic %s got more partitions while it was read: it has %d partitions, it had %d", p.Source.Topic, have, p.Source.Partitions), Do: "plan again with a new --run-dir"}
+	}
 	_, ends, err := bounds(ctx, pl.sides.source, p.Source.Topic, int(p.Source.Partitions))
 	if err != nil {
 		return err

@@ -110,6 +110,9 @@ func (v *verifier) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if err := v.checkTargetStill(ctx, starts, ends); err != nil {
+		return err
+	}
 	_, live := p.liveFailure(now, v.options.AllowLiveSource)
 	e.Demanded, e.Found, e.Padding = source.records(), scan.ledger.records(), scan.padding
 	e.Superseded = outcome.superseded

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -85,6 +86,7 @@ type targetPartition struct {
 	filling  *outgoing
 	free     chan *outgoing // the batches that are neither filling nor on their way
 	sequence int32          // of the next batch; only its sender touches it
+	written  int64          // records that were acknowledged; to be read when nothing is on its way
 }
 
 // newTopicWriter starts the senders. limit is the topic's max.message.bytes.
@@ -262,9 +264,10 @@ func (w *topicWriter) produce(link *link, batch *outgoing) error {
 	request.AddBatch(w.topic, batch.partition, batch.build(w.producer, target.sequence, w.codec))
 	wait := newBackoff(w.cluster.patience)
 	for {
-		err := w.produceOnce(link, request, batch.partition)
+		err := w.produceOnce(link, request, batch)
 		if err == nil {
 			target.sequence = nextSequence(target.sequence, len(batch.records))
+			target.written += int64(len(batch.records))
 			w.cluster.env.Progress.Wait("")
 			return nil
 		}
@@ -285,8 +288,11 @@ func (w *topicWriter) produce(link *link, batch *outgoing) error {
 	}
 }
 
-func (w *topicWriter) produceOnce(link *link, request *sarama.ProduceRequest, partition int32) error {
-	broker, _, err := link.leader(w.topic, partition)
+// errStamped says that the broker wrote timestamps of its own.
+var errStamped = errors.New("its message.timestamp.type is LogAppendTime")
+
+func (w *topicWriter) produceOnce(link *link, request *sarama.ProduceRequest, batch *outgoing) error {
+	broker, _, err := link.leader(w.topic, batch.partition)
 	if err != nil {
 		return err
 	}
@@ -294,12 +300,17 @@ func (w *topicWriter) produceOnce(link *link, request *sarama.ProduceRequest, pa
 	if err != nil {
 		return err
 	}
-	block := response.GetBlock(w.topic, partition)
+	block := response.GetBlock(w.topic, batch.partition)
 	if block == nil {
 		return fmt.Errorf("the answer lacks the partition: %w", sarama.ErrIncompleteResponse)
 	}
 	if !errors.Is(block.Err, sarama.ErrNoError) {
 		return block.Err
+	}
+	// Of a batch that it has already, a broker gives the newest timestamp,
+	// whoever wrote it; of another one, only its own.
+	if !block.Timestamp.IsZero() && block.Timestamp.UnixMilli() != slices.Max(batch.stamps) {
+		return errStamped
 	}
 	return nil
 }
@@ -311,6 +322,9 @@ func (w *topicWriter) failure(batch *outgoing, err error) error {
 	case errors.Is(err, sarama.ErrInvalidProducerEpoch), errors.Is(err, sarama.ErrProducerFenced):
 		return &Failure{Kind: ErrChanged, What: at + ": another apply of this target took over", Cause: err,
 			Do: "let that one finish; this one wrote nothing after it started. To resume here instead, run the same command again"}
+	case errors.Is(err, errStamped):
+		return &Failure{Kind: ErrChanged, What: at + ": the broker replaced the timestamps", Cause: err,
+			Do: "find out who changed that setting; then plan again with a new --run-dir and a target that does not exist"}
 	case errors.Is(err, sarama.ErrTopicAuthorizationFailed):
 		return notPermitted("Write", "topic "+w.topic, err)
 	case errors.Is(err, sarama.ErrClusterAuthorizationFailed):
