@@ -100,6 +100,7 @@ type applier struct {
 	evidence *report.Apply
 	phase    string    // the command that goes on after an interruption
 	replay   *replayer // of a round that the plan does not have yet, or nil
+	main     *applier  // that this one writes the quarantine topic for, or nil
 
 	comparison   *comparison
 	scan         *targetScan
@@ -132,6 +133,9 @@ func (a *applier) run(ctx context.Context) error {
 		return err
 	}
 	if err := a.openTarget(ctx); err != nil {
+		return err
+	}
+	if err := a.setAside(ctx); err != nil {
 		return err
 	}
 	a.comparison = newComparison(a.plan, a.rules, a.sides, newFingerprinter())
@@ -178,7 +182,7 @@ func (a *applier) run(ctx context.Context) error {
 // before the first write.
 func (a *applier) openTarget(ctx context.Context) error {
 	p, c := a.plan, a.sides.target
-	known, err := a.dir.knownTarget()
+	known, err := p.knownTarget(a.dir)
 	if err != nil {
 		return err
 	}
@@ -225,6 +229,9 @@ func (a *applier) preflight(ctx context.Context, target topicState) error {
 		}
 		found.checkPartitions("target", target, minInSync, false)
 		found.checkTargetConfigs(configs, p.lastingConfigs(), p.extremes(), a.env.Now().UnixMilli())
+		if !p.isAside {
+			found.checkCleanup(configs)
+		}
 	}
 	refused := found.failure(fmt.Sprintf("%s is not fit to take the records; nothing was written to it", p.Target.Topic),
 		"change what is named above; a topic that apply created just now and that is still empty can be deleted")
@@ -244,7 +251,7 @@ func (p *plan) extremes() extremes {
 
 // knownTarget is the topic id that an earlier apply of this run directory wrote
 // to, or "".
-func (d runDir) knownTarget() (string, error) {
+func (p *plan) knownTarget(d runDir) (string, error) {
 	exists, err := d.has(applyFileName)
 	if err != nil || !exists {
 		return "", err
@@ -254,7 +261,13 @@ func (d runDir) knownTarget() (string, error) {
 		return "", &Failure{Kind: ErrChanged, What: "cannot read the evidence of the apply before", Cause: err,
 			Do: "if the file is damaged, delete it: apply finds out from the target where to go on"}
 	}
-	return earlier.Target.ID, nil
+	if !p.isAside {
+		return earlier.Target.ID, nil
+	}
+	if earlier.Quarantine == nil {
+		return "", nil
+	}
+	return earlier.Quarantine.ID, nil
 }
 
 // scanTarget reads what is on the target, before anything is written.
@@ -388,7 +401,7 @@ func (a *applier) takeOver(ctx context.Context) error {
 	}
 	a.firstRead = a.env.Now()
 	a.writer = newTopicWriter(c, p.Target.Topic, int(p.Target.Partitions), identity, codec, a.limit)
-	a.acked.Store(&a.writer.acked)
+	cmp.Or(a.main, a).acked.Store(&a.writer.acked)
 	if err := a.fence(ctx); err != nil {
 		return cmp.Or(err, a.closeWriter())
 	}
@@ -676,6 +689,9 @@ func (a *applier) finish(ctx context.Context) error {
 	if err := a.checkSettings(ctx); err != nil {
 		return err
 	}
+	if a.main != nil {
+		return nil // the rest is up to the apply that this one is a part of
+	}
 	grown, live := a.plan.liveFailure(ends, a.options.AllowLiveSource)
 	e.LiveSource = grown > 0
 	if grown > 0 {
@@ -691,6 +707,10 @@ func (a *applier) finish(ctx context.Context) error {
 }
 
 func (a *applier) writeEvidence() error {
+	if a.main != nil {
+		a.main.evidence.Quarantine.ID = a.evidence.Target.ID
+		return a.main.writeEvidence()
+	}
 	return a.dir.write(applyFileName, func(w io.Writer) error { return report.WriteJSON(w, a.evidence) })
 }
 

@@ -215,7 +215,7 @@ func (r *rehearser) checkTarget(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	known, err := r.dir.knownTarget()
+	known, err := r.plan.knownTarget(r.dir)
 	if err != nil {
 		return err
 	}
