@@ -64,9 +64,14 @@ func commandList(stdin io.Reader) []*cli.Command {
 			Usage: "carry out a plan; resumes by itself after an interruption",
 			UsageText: "rekey apply --bootstrap-server HOST:PORT --run-dir DIR [flags]\n\n" +
 				"example: rekey apply --bootstrap-server localhost:9092 --run-dir ./run",
-			Flags: join(connectionFlags(), runDirFlag(), liveFlag(), outputFlags()),
+			Flags: join(connectionFlags(), runDirFlag(), liveFlag(), shardFlag(), outputFlags()),
 			Action: func(c *cli.Context) error {
+				if c.IsSet("shard") && c.String("shard") == "" {
+					// A script whose variable is empty must not take over from all shards.
+					return usage(errors.New("--shard is empty: want i/n, or leave it out to copy everything"))
+				}
 				return runPhase(c, func(o migrate.RunOptions, env migrate.Environment) (view, error) {
+					o.Shard = c.String("shard")
 					out, err := migrate.Apply(c.Context, o, env)
 					return viewOf(out), err
 				})
@@ -244,17 +249,16 @@ func planFlags() []cli.Flag {
 		},
 		runDirFlag(), formatFlags(),
 		[]cli.Flag{
-			text("on-unparseable", string(defaults.OnUnparseable), "`POLICY`: fail, quarantine, copy"),
-			text("quarantine-topic", "", "`TOPIC` for quarantined records (default: a file)"),
+			text("on-unparseable", string(defaults.OnUnparseable), "`POLICY` for such keys: fail, quarantine, copy"),
 			text("repairs", "", "repairs `FILE`, as rekey repair writes it"),
 			&cli.BoolFlag{Name: "allow-unused-repairs", Usage: "accept repairs of keys that are not in the topic", EnvVars: env("allow-unused-repairs")},
-			text("on-collision", defaults.OnCollision, "`WHAT` then: fail, latest record"),
+			text("on-collision", defaults.OnCollision, "`WHAT` if keys become one: fail, latest record"),
 			text("prune", "", "forget what `FILE` lists: business keys, up to a number"),
 			text("on-incompatible-value", "", "(0.4) `POLICY`: fail (default), quarantine, copy"),
 			text("prune-before", "", "forget what ends before the marker `FILE`"),
 			text("pruned", "", "`FORM` of pruned keys: tombstone (the default), omit"),
 			text("history", string(defaults.History), "`RECORDS` to copy of a key: all, latest"),
-			text("align", defaults.Align, "pad the target up to `WHERE`: source-end, none, or a FILE with a savepoint's markers"),
+			text("align", defaults.Align, "pad the target up to `WHERE`, for old recovery markers: source-end, none, or a FILE with a savepoint's markers"),
 			&cli.Int64Flag{Name: "max-padding", Usage: "`N` padding records at most (default: no limit)", EnvVars: env("max-padding")},
 			&cli.IntFlag{Name: "target-partitions", Usage: "partition `COUNT` of the target, if not the source's", EnvVars: env("target-partitions")},
 			&cli.StringSliceFlag{Name: "target-config", Usage: "`NAME=VALUE` of a target topic setting; repeatable", EnvVars: env("target-config")},
@@ -284,6 +288,10 @@ func rehearseFlags() []cli.Flag {
 
 func liveFlag() []cli.Flag {
 	return []cli.Flag{&cli.BoolFlag{Name: "allow-live-source", Usage: "accept a source that is still written to", EnvVars: env("allow-live-source")}}
+}
+
+func shardFlag() []cli.Flag {
+	return []cli.Flag{text("shard", "", "`I/N`: of N at once, take the source partitions p with p % N = I; then run apply once more without it")}
 }
 
 func outputFlags() []cli.Flag {
@@ -579,7 +587,7 @@ func planOptions(c *cli.Context) (migrate.PlanOptions, error) {
 		Connections: connections(c),
 		Source:      c.String("source"), Target: c.String("target"), RunDir: c.String("run-dir"),
 		From: c.String("from"), To: c.String("to"), Partitioner: c.String("partitioner"),
-		OnUnparseable: rewrite.Policy(c.String("on-unparseable")), QuarantineTopic: c.String("quarantine-topic"), History: rewrite.History(c.String("history")),
+		OnUnparseable: rewrite.Policy(c.String("on-unparseable")), History: rewrite.History(c.String("history")),
 		Align: c.String("align"), TargetPartitions: partitions, TargetConfig: map[string]string{},
 		Compression: c.String("compression"), Isolation: c.String("isolation-level"),
 		Repairs: c.String("repairs"), AllowUnusedRepairs: c.Bool("allow-unused-repairs"), OnCollision: c.String("on-collision"),

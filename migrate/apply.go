@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -45,14 +44,21 @@ func newApplier(o RunOptions, env Environment) (*applier, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &applier{options: o, env: env, dir: dir, plan: p, rules: rules, phase: "apply", limit: largestBatch, evidence: &report.Apply{
-		Schema: report.SchemaVersion, Tool: env.Version, PlanID: p.ID, StartedAt: env.Now().UTC(),
+	division, err := o.division()
+	if err != nil {
+		return nil, err
+	}
+	return &applier{options: o, env: env, dir: dir, plan: p, rules: rules, division: division, phase: "apply", limit: largestBatch, evidence: &report.Apply{
+		Schema: report.SchemaVersion, Tool: env.Version, PlanID: p.ID, Shard: o.Shard, StartedAt: env.Now().UTC(),
 		Source: sourceReport(p), Target: targetReport(p), Rollback: rollback(p),
 	}}, nil
 }
 
 // execute runs to the end, or until it is stopped.
 func (a *applier) execute(ctx context.Context) (*report.Apply, error) {
+	if a.division != rewrite.Whole && !a.division.Overlaps(rewrite.Whole, a.plan.Source.Partitions) {
+		return a.evidence, a.idle()
+	}
 	done := make(chan error, 1)
 	go func() { done <- a.connectAndRun(ctx) }()
 	ended, err := endInTime(ctx, done)
@@ -98,9 +104,10 @@ type applier struct {
 	rules    rewrite.Rules
 	sides    *sides
 	evidence *report.Apply
-	phase    string    // the command that goes on after an interruption
-	replay   *replayer // of a round that the plan does not have yet, or nil
-	main     *applier  // that this one writes the quarantine topic for, or nil
+	division rewrite.Division // of the source partitions: which of them are copied
+	captures []capture        // of the plan, with what the division has of them
+	phase    string           // the command that goes on after an interruption
+	replay   *replayer        // of a round that the plan does not have yet, or nil
 
 	comparison   *comparison
 	scan         *targetScan
@@ -135,10 +142,9 @@ func (a *applier) run(ctx context.Context) error {
 	if err := a.openTarget(ctx); err != nil {
 		return err
 	}
-	if err := a.setAside(ctx); err != nil {
-		return err
-	}
+	a.captures = divided(a.plan.Captures, a.division)
 	a.comparison = newComparison(a.plan, a.rules, a.sides, newFingerprinter())
+	a.comparison.division, a.comparison.own = a.division, a.captures
 	if err := a.scanTarget(ctx); err != nil {
 		return err
 	}
@@ -153,7 +159,7 @@ func (a *applier) run(ctx context.Context) error {
 	}
 	if complete {
 		a.evidence.Nothing = true
-		a.evidence.Present = a.scan.ledger.records()
+		a.evidence.Present = a.scan.recordsOf(a.division)
 		if err := a.checkUntouched(ctx); err != nil {
 			return err
 		}
@@ -182,7 +188,7 @@ func (a *applier) run(ctx context.Context) error {
 // before the first write.
 func (a *applier) openTarget(ctx context.Context) error {
 	p, c := a.plan, a.sides.target
-	known, err := p.knownTarget(a.dir)
+	known, err := a.dir.knownTarget(evidenceFile(a.division))
 	if err != nil {
 		return err
 	}
@@ -229,9 +235,6 @@ func (a *applier) preflight(ctx context.Context, target topicState) error {
 		}
 		found.checkPartitions("target", target, minInSync, false)
 		found.checkTargetConfigs(configs, p.lastingConfigs(), p.extremes(), a.env.Now().UnixMilli())
-		if !p.isAside {
-			found.checkCleanup(configs)
-		}
 	}
 	refused := found.failure(fmt.Sprintf("%s is not fit to take the records; nothing was written to it", p.Target.Topic),
 		"change what is named above; a topic that apply created just now and that is still empty can be deleted")
@@ -250,24 +253,18 @@ func (p *plan) extremes() extremes {
 }
 
 // knownTarget is the topic id that an earlier apply of this run directory wrote
-// to, or "".
-func (p *plan) knownTarget(d runDir) (string, error) {
-	exists, err := d.has(applyFileName)
+// to, by its evidence in the file name, or "".
+func (d runDir) knownTarget(name string) (string, error) {
+	exists, err := d.has(name)
 	if err != nil || !exists {
 		return "", err
 	}
-	earlier, err := d.readApply()
+	earlier, err := d.readApply(name)
 	if err != nil {
 		return "", &Failure{Kind: ErrChanged, What: "cannot read the evidence of the apply before", Cause: err,
 			Do: "if the file is damaged, delete it: apply finds out from the target where to go on"}
 	}
-	if !p.isAside {
-		return earlier.Target.ID, nil
-	}
-	if earlier.Quarantine == nil {
-		return "", nil
-	}
-	return earlier.Quarantine.ID, nil
+	return earlier.Target.ID, nil
 }
 
 // scanTarget reads what is on the target, before anything is written.
@@ -324,7 +321,7 @@ func (a *applier) complete(ctx context.Context) (bool, error) {
 	}
 	a.env.Progress.Phase("check what is missing", 0)
 	defer a.env.Progress.Done()
-	for _, s := range a.plan.steps() {
+	for _, s := range a.steps() {
 		err := a.eachMissing(ctx, s, func() func(*rewrite.Record, *rewrite.Decision) error {
 			return func(*rewrite.Record, *rewrite.Decision) error { return errEnough }
 		})
@@ -365,7 +362,7 @@ func (a *applier) allFlowsEnded() bool {
 
 // flowsEnded says so for the copy itself, round 0, or for one replay.
 func (a *applier) flowsEnded(round int32) bool {
-	for _, c := range a.plan.Captures {
+	for _, c := range a.captures {
 		for _, f := range c.Flows {
 			if f.Round == round && a.scan.pair(f.Round, f.Source, f.Target).last < f.Last {
 				return false
@@ -392,16 +389,16 @@ func (a *applier) takeOver(ctx context.Context) error {
 	// A topic that existed, or that an earlier apply completed, has other
 	// settings than one that was created just now. Whether they stay in force
 	// is not waited for: another apply that ends now puts its own there.
-	if err := c.alterConfigs(ctx, p.Target.Topic, temporaryConfigs()); err != nil {
+	if err := a.beginSettings(ctx); err != nil {
 		return err
 	}
-	identity, err := c.acquire(ctx, p.Target.Topic)
+	identity, err := c.acquire(ctx, lockName(p.Target.Topic, a.division))
 	if err != nil {
 		return err
 	}
 	a.firstRead = a.env.Now()
 	a.writer = newTopicWriter(c, p.Target.Topic, int(p.Target.Partitions), identity, codec, a.limit)
-	cmp.Or(a.main, a).acked.Store(&a.writer.acked)
+	a.acked.Store(&a.writer.acked)
 	if err := a.fence(ctx); err != nil {
 		return cmp.Or(err, a.closeWriter())
 	}
@@ -411,18 +408,30 @@ func (a *applier) takeOver(ctx context.Context) error {
 	return nil
 }
 
-// fence writes one padding record to each partition and reads up to it. See
-// lock.go for why that makes older holders of the lock harmless.
+// fence writes one padding record to each partition and reads up to it, until no
+// older apply is left that could write here. See lock.go for why that makes all
+// of them harmless.
 func (a *applier) fence(ctx context.Context) error {
 	if err := a.padAll(ctx); err != nil {
 		return err
 	}
+	if err := a.catchUp(ctx); err != nil {
+		return err
+	}
+	if err := a.excludeOthers(ctx); err != nil {
+		return err
+	}
+	for partition, end := range a.scan.next {
+		a.fenced = append(a.fenced, end-a.writer.partitions[partition].written)
+	}
+	return nil
+}
+
+// catchUp scans what was appended to the target so far.
+func (a *applier) catchUp(ctx context.Context) error {
 	ends, err := highWatermarks(ctx, a.sides.target, a.plan.Target.Topic, a.plan.Target.Partitions)
 	if err != nil {
 		return err
-	}
-	for partition, end := range ends {
-		a.fenced = append(a.fenced, end-a.writer.partitions[partition].written)
 	}
 	return a.advance(ctx, ends)
 }
@@ -451,20 +460,20 @@ func (a *applier) paddingRecord() (rewrite.Record, error) {
 		return rewrite.Record{}, err
 	}
 	return rewrite.Record{Timestamp: a.env.Now().UnixMilli(), Key: key,
-		Headers: []rewrite.Header{{Key: []byte(rewrite.ProvenanceHeader), Value: rewrite.PaddingProvenance(rewrite.Whole)}}}, nil
+		Headers: []rewrite.Header{{Key: []byte(rewrite.ProvenanceHeader), Value: rewrite.PaddingProvenance(a.division)}}}, nil
 }
 
 // checkPrefix compares what an interrupted apply left with what the plan
 // demands, record by record.
 func (a *applier) checkPrefix(ctx context.Context) error {
-	a.evidence.Present = a.scan.ledger.records()
+	a.evidence.Present = a.scan.recordsOf(a.division)
 	if a.evidence.Present == 0 {
 		return nil
 	}
 	a.evidence.Resumed = true
 	firstWrite := a.plan.Captures[0].At
-	if a.scan.firstWrite >= 0 {
-		firstWrite = time.UnixMilli(a.scan.firstWrite)
+	if first := a.scan.firstWriteOf(a.division, a.plan.Source.Partitions); first >= 0 {
+		firstWrite = time.UnixMilli(first)
 	}
 	a.firstRead = a.unfinishedSince(firstWrite)
 	if err := a.plan.horizonFailure(a.firstRead, a.env.Now()); err != nil {
@@ -472,6 +481,9 @@ func (a *applier) checkPrefix(ctx context.Context) error {
 	}
 	var positions int64
 	for partition := range a.plan.Source.Partitions {
+		if !a.division.Has(partition) {
+			continue
+		}
 		positions += max(0, a.scan.endOf(partition)-a.plan.starts()[partition])
 	}
 	a.env.Progress.Phase("check what is there", positions)
@@ -495,11 +507,11 @@ type step struct {
 
 // steps are those of a plan, in order: first the copy of all captures, then
 // replay after replay.
-func (p *plan) steps() []step {
+func (a *applier) steps() []step {
 	var steps []step
-	for round := range len(p.Replays) + 1 {
-		for i := range p.Captures {
-			steps = append(steps, step{&p.Captures[i], int32(round)})
+	for round := range len(a.plan.Replays) + 1 {
+		for i := range a.captures {
+			steps = append(steps, step{&a.captures[i], int32(round)})
 		}
 	}
 	return steps
@@ -507,7 +519,7 @@ func (p *plan) steps() []step {
 
 // copy writes what is missing, step by step.
 func (a *applier) copy(ctx context.Context) error {
-	for _, s := range a.plan.steps() {
+	for _, s := range a.steps() {
 		if s.round == 0 {
 			if err := a.align(ctx, s.capture); err != nil {
 				return err
@@ -531,28 +543,34 @@ func (a *applier) align(ctx context.Context, c *capture) error {
 	if c.AlignTo == nil {
 		return nil
 	}
-	next, err := highWatermarks(ctx, a.sides.target, a.plan.Target.Topic, a.plan.Target.Partitions)
-	if err != nil {
-		return err
+	for left := int64(-1); ; {
+		next, err := highWatermarks(ctx, a.sides.target, a.plan.Target.Topic, a.plan.Target.Partitions)
+		if err != nil {
+			return err
+		}
+		round, missing := paddingRound(c.AlignTo, next, a.division)
+		switch {
+		case missing == 0:
+			return nil
+		case left < 0:
+			a.env.Progress.Phase("pad "+a.plan.Target.Topic, missing)
+			defer a.env.Progress.Done()
+		default:
+			a.env.Progress.Add(max(0, left-missing)) // what other shards wrote
+		}
+		written, err := a.pad(ctx, round)
+		if err != nil {
+			return err
+		}
+		left = max(0, missing-written)
 	}
-	var total int64
-	for partition, goal := range c.AlignTo {
-		total += max(0, goal-next[partition])
-	}
-	if total == 0 {
-		return nil
-	}
+}
+
+// pad appends padding to target partitions, as much as the spans are long.
+func (a *applier) pad(ctx context.Context, spans []Span) (written int64, err error) {
 	padding, err := a.paddingRecord()
 	if err != nil {
-		return err
-	}
-	a.env.Progress.Phase("pad "+a.plan.Target.Topic, total)
-	defer a.env.Progress.Done()
-	var spans []Span
-	for partition, goal := range c.AlignTo {
-		if next[partition] < goal {
-			spans = append(spans, Span{int32(partition), next[partition], goal})
-		}
+		return 0, err
 	}
 	err = eachSpan(ctx, spans, func(ctx context.Context, span Span) error {
 		const step = 10_000
@@ -568,10 +586,13 @@ func (a *applier) align(ctx context.Context, c *capture) error {
 		return nil
 	})
 	if err != nil {
-		return err
+		return 0, err
 	}
-	a.evidence.Padded += total
-	return a.writer.Flush(ctx)
+	for _, span := range spans {
+		written += span.To - span.From
+	}
+	a.evidence.Padded += written
+	return written, a.writer.Flush(ctx)
 }
 
 // copyStep writes the records of a step that are not on the target yet.
@@ -668,7 +689,7 @@ var provenanceName = []byte(rewrite.ProvenanceHeader)
 func (a *applier) finish(ctx context.Context) error {
 	e := a.evidence
 	e.Written, e.Replayed, e.Bytes = a.written.Load(), a.replayed.Load(), a.bytes.Load()
-	for _, c := range a.plan.Captures {
+	for _, c := range a.captures {
 		e.Skipped += c.Records
 		for _, f := range c.Flows {
 			e.Skipped -= f.Records
@@ -683,14 +704,13 @@ func (a *applier) finish(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := a.sides.target.setConfigs(ctx, a.plan.Target.Topic, finalConfigs(a.plan.Target.Configs)); err != nil {
-		return err
+	if a.division == rewrite.Whole {
+		if err := a.sides.target.setConfigs(ctx, a.plan.Target.Topic, finalConfigs(a.plan.Target.Configs)); err != nil {
+			return err
+		}
 	}
 	if err := a.checkSettings(ctx); err != nil {
 		return err
-	}
-	if a.main != nil {
-		return nil // the rest is up to the apply that this one is a part of
 	}
 	grown, live := a.plan.liveFailure(ends, a.options.AllowLiveSource)
 	e.LiveSource = grown > 0
@@ -698,24 +718,15 @@ func (a *applier) finish(ctx context.Context) error {
 		e.Findings = append(e.Findings, report.Finding{Severity: report.Warning, Code: "live-source",
 			Title: fmt.Sprintf("The source grew by %d offsets since its end was captured", grown), Do: "stop the job, then plan --extend, apply, verify"})
 	}
-	e.FinishedAt = a.env.Now().UTC()
-	e.Next = []string{a.sides.command("verify", string(a.dir))}
+	a.conclude()
 	if err := a.writeEvidence(); err != nil {
 		return err
 	}
 	return live
 }
 
-func (a *applier) writeEvidence() error {
-	if a.main != nil {
-		a.main.evidence.Quarantine.ID = a.evidence.Target.ID
-		return a.main.writeEvidence()
-	}
-	return a.dir.write(applyFileName, func(w io.Writer) error { return report.WriteJSON(w, a.evidence) })
-}
-
-func (d runDir) readApply() (*report.Apply, error) {
-	content, err := d.read(applyFileName)
+func (d runDir) readApply(name string) (*report.Apply, error) {
+	content, err := d.read(name)
 	if err != nil {
 		return nil, err
 	}
@@ -725,9 +736,11 @@ func (d runDir) readApply() (*report.Apply, error) {
 // closeWriter waits for what is under way, but not for longer than stopWait:
 // a request that is not answered by then is as good as one whose answer got
 // lost, which resume copes with.
-func (a *applier) closeWriter() error {
+func (a *applier) closeWriter() error { return closeSoon(a.writer) }
+
+func closeSoon(w *topicWriter) error {
 	done := make(chan error, 1)
-	go func() { done <- a.writer.Close() }()
+	go func() { done <- w.Close() }()
 	timer := time.NewTimer(stopWait)
 	defer timer.Stop()
 	select {
@@ -764,6 +777,9 @@ func (o RunOptions) command(phase string) string {
 	line += " --run-dir " + shellQuote(o.RunDir)
 	if o.AllowLiveSource {
 		line += " --allow-live-source"
+	}
+	if o.Shard != "" && phase == "apply" {
+		line += " --shard " + o.Shard
 	}
 	return line
 }

@@ -57,7 +57,7 @@ func (h hasher) of(key, value []byte, headers []rewrite.Header, timestamp int64)
 	return c
 }
 
-func (h hasher) key(key []byte) uint64 { return h.nullable(key) }
+func (h hasher) key(key []byte) uint64 { return maphash.Bytes(h.seed, key) }
 
 // nullable digests bytes that may be null, which is not the same as empty.
 func (h hasher) nullable(data []byte) uint64 {
@@ -126,6 +126,10 @@ type comparison struct {
 	target   Source
 	hasher   hasher
 	captures []capture
+	// division are the source partitions that are compared, and own is what the
+	// captures have of them. What is on the target of the others is only looked at.
+	division rewrite.Division
+	own      []capture
 	// sourceEnds are up to where the source can be read now: past the captured
 	// ends where it is still written to.
 	sourceEnds func(context.Context) ([]int64, error)
@@ -137,8 +141,8 @@ func newComparison(p *plan, rules rewrite.Rules, s *sides, prints fingerprinter)
 	count := &counter{progress: s.env.Progress}
 	source := &topicReader{cluster: s.source, topic: p.Source.Topic, skipAborted: p.Isolation == IsolationCommitted}
 	return &comparison{
-		plan: p, hasher: newHasher(), captures: p.Captures,
-		demand: demand{source: source, rules: rules, aside: p.isAside, prints: prints, count: count},
+		plan: p, hasher: newHasher(), captures: p.Captures, own: p.Captures,
+		demand: demand{source: source, rules: rules, prints: prints, count: count},
 		target: &topicReader{cluster: s.target, topic: p.Target.Topic},
 		sourceEnds: func(ctx context.Context) ([]int64, error) {
 			return readableEnds(ctx, s.source, p)
@@ -189,7 +193,7 @@ func (d *differences) sorted() []report.Difference {
 // interrupted apply left.
 func (c *comparison) sourceLedger(ctx context.Context, limit *ledger) (*ledger, error) {
 	l := c.plan.newLedger()
-	err := c.eachDemanded(ctx, limit, func(r *rewrite.Record, d rewrite.Decision) error {
+	err := c.eachDemanded(ctx, c.own, limit, func(r *rewrite.Record, d rewrite.Decision) error {
 		l.pair(d.Round, r.Partition, d.Partition).add(r.Offset, c.hasher.of(d.Key, d.Value(r), r.Headers, r.Timestamp))
 		return nil
 	})
@@ -198,9 +202,9 @@ func (c *comparison) sourceLedger(ctx context.Context, limit *ledger) (*ledger, 
 
 // eachDemanded calls fn with every record that belongs on the target, several
 // source partitions at a time, each in order.
-func (c *comparison) eachDemanded(ctx context.Context, limit *ledger, fn func(*rewrite.Record, rewrite.Decision) error) error {
-	for i := range c.captures {
-		err := eachSpan(ctx, c.captures[i].spans(), func(ctx context.Context, span Span) error {
+func (c *comparison) eachDemanded(ctx context.Context, captures []capture, limit *ledger, fn func(*rewrite.Record, rewrite.Decision) error) error {
+	for i := range captures {
+		err := eachSpan(ctx, captures[i].spans(), func(ctx context.Context, span Span) error {
 			end := span.To
 			if limit != nil {
 				end = min(end, limit.endOf(span.Partition))
@@ -248,12 +252,12 @@ func (l *ledger) endOf(source int32) int64 {
 // targetScan is what was found on the target, up to next in each partition.
 type targetScan struct {
 	*ledger
-	starts     []int64 // log starts
-	next       []int64 // next offset to scan
-	records    []int64 // by partition, padding included
-	padding    int64
-	firstWrite int64 // earliest timestamp of padding: when the first apply began; -1 if unknown
-	mu         sync.Mutex
+	starts  []int64 // log starts
+	next    []int64 // next offset to scan
+	records []int64 // by partition, padding included
+	padding int64
+	writers map[rewrite.Division]int64 // by their padding, with its earliest timestamp: when the first of them began
+	mu      sync.Mutex
 }
 
 // newTargetScan begins a scan at the target's log starts. Nothing moves the log
@@ -267,7 +271,7 @@ func (c *comparison) newTargetScan(starts []int64) *targetScan {
 	}
 	return &targetScan{
 		ledger: c.plan.newLedger(), starts: starts, next: slices.Clone(starts),
-		records: make([]int64, len(starts)), firstWrite: -1,
+		records: make([]int64, len(starts)), writers: map[rewrite.Division]int64{},
 	}
 }
 
@@ -285,7 +289,7 @@ func (c *comparison) advance(ctx context.Context, scan *targetScan, ends []int64
 		}
 	}
 	return eachSpan(ctx, spans, func(ctx context.Context, span Span) error {
-		t := targetPartitionScan{comparison: c, scan: scan, paddingKey: paddingKey, firstWrite: -1}
+		t := targetPartitionScan{comparison: c, scan: scan, paddingKey: paddingKey, writers: map[rewrite.Division]int64{}}
 		position := span.From
 		_, err := c.target.Read(ctx, span, func(records []rewrite.Record) error {
 			for i := range records {
@@ -305,8 +309,10 @@ func (c *comparison) advance(ctx context.Context, scan *targetScan, ends []int64
 		scan.mu.Lock()
 		defer scan.mu.Unlock()
 		scan.padding += t.padding
-		if t.firstWrite >= 0 && (scan.firstWrite < 0 || t.firstWrite < scan.firstWrite) {
-			scan.firstWrite = t.firstWrite
+		for writer, at := range t.writers {
+			if first, known := scan.writers[writer]; !known || at < first {
+				scan.writers[writer] = at
+			}
 		}
 		return nil
 	})
@@ -321,7 +327,8 @@ type targetPartitionScan struct {
 	encoded    []byte
 	padding    int64
 	records    int64
-	firstWrite int64
+	writers    map[rewrite.Division]int64
+	writer     rewrite.Division // of the padding before
 }
 
 func (t *targetPartitionScan) record(r *rewrite.Record) {
@@ -337,8 +344,11 @@ func (t *targetPartitionScan) record(r *rewrite.Record) {
 			return
 		}
 		t.padding++
-		if t.firstWrite < 0 {
-			t.firstWrite = r.Timestamp
+		if p.Writer != t.writer || t.padding == 1 {
+			t.writer = p.Writer
+			if _, known := t.writers[p.Writer]; !known {
+				t.writers[p.Writer] = r.Timestamp
+			}
 		}
 		return
 	}
@@ -364,11 +374,7 @@ func (t *targetPartitionScan) record(r *rewrite.Record) {
 	if align := t.captures[number].AlignTo; align != nil && r.Offset < align[r.Partition] {
 		t.offence("alignment", r, source, fmt.Sprintf("it lies before offset %d, where an old marker may point", align[r.Partition]))
 	}
-	if t.demand.aside {
-		t.checkHome(r, source)
-	} else {
-		t.checkKey(r, source)
-	}
+	t.checkKey(r, source)
 	pair.add(p.Offset, t.hasher.of(r.Key, r.Value, headers, r.Timestamp))
 }
 
@@ -389,13 +395,6 @@ func (t *targetPartitionScan) checkKey(r *rewrite.Record, source *report.Positio
 	t.encoded = encoded
 	if err != nil || !bytes.Equal(encoded, r.Key) {
 		t.offence("key", r, source, fmt.Sprintf("it is not the canonical %s form", to.Name()))
-	}
-}
-
-// checkHome demands that a record is kept aside in the partition it came from.
-func (t *targetPartitionScan) checkHome(r *rewrite.Record, source *report.Position) {
-	if source.Partition != r.Partition {
-		t.offence("partition", r, source, "it is not in the partition that it came from")
 	}
 }
 

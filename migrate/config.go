@@ -1,7 +1,6 @@
 package migrate
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -59,10 +58,7 @@ type PlanOptions struct {
 	From, To       string // names of key formats
 	Partitioner    string
 	OnUnparseable  rewrite.Policy
-	// QuarantineTopic takes quarantined records instead of a file of the run
-	// directory; "" for the file.
-	QuarantineTopic string
-	History         rewrite.History
+	History        rewrite.History
 	ForRelease04
 
 	Repairs            string // path of a repairs file, or ""
@@ -125,7 +121,7 @@ func (o PlanOptions) Validate() error {
 	if _, err := o.alignment(); err != nil {
 		return err
 	}
-	if err := cmp.Or(o.validateRules(), o.validateQuarantineTopic()); err != nil {
+	if err := o.validateRules(); err != nil {
 		return err
 	}
 	if o.MaxPadding < 0 {
@@ -229,9 +225,11 @@ type RunOptions struct {
 	// AllowLiveSource accepts a source that is still written to: only what
 	// lay before the captured end is copied and compared.
 	AllowLiveSource bool
+	// Shard is "i/n" for an apply of the source partitions p with p % n == i.
+	Shard string
 }
 
-// Validate reports the first flag that is missing.
+// Validate reports the first flag that is missing or wrong.
 func (o RunOptions) Validate() error {
 	if err := o.Connections.validate(); err != nil {
 		return err
@@ -239,7 +237,8 @@ func (o RunOptions) Validate() error {
 	if o.RunDir == "" {
 		return usage("--run-dir is missing", "name the folder that plan wrote")
 	}
-	return nil
+	_, err := o.division()
+	return err
 }
 
 // Environment is what a phase needs besides its options.

@@ -14,7 +14,6 @@ import (
 type demand struct {
 	source Source
 	rules  rewrite.Rules
-	aside  bool // of the quarantine topic, not of the target
 	prints fingerprinter
 	count  *counter // positions passed
 }
@@ -47,7 +46,7 @@ func (d demand) each(ctx context.Context, span Span, from int64, fn func(*rewrit
 					lastOfKey = *offset
 				}
 			}
-			decision, err := d.decide(decider, record, lastOfKey)
+			decision, err := decider.Decide(record, lastOfKey)
 			if err != nil {
 				return err
 			}
@@ -65,15 +64,6 @@ func (d demand) each(ctx context.Context, span Span, from int64, fn func(*rewrit
 		d.count.add(span.To - position) // a hole at the end is passed too
 	}
 	return stats, err
-}
-
-// decide is the decision on one record.
-func (d demand) decide(decider *rewrite.Decider, r *rewrite.Record, last int64) (rewrite.Decision, error) {
-	decision, err := decider.Decide(r, last)
-	if err == nil && d.aside && decision.Action != rewrite.Refuse {
-		decision = decision.Aside(r)
-	}
-	return decision, err
 }
 
 // readersAtOnce bounds how many partitions are read at the same time, and with

@@ -24,6 +24,7 @@ import (
 	"rekey/fixtures/reader"
 	"rekey/fixtures/testcluster"
 	"rekey/fixtures/wire"
+	"rekey/rewrite"
 )
 
 // fortress is a real Kafka with a listener that takes TLS and SCRAM only, and
@@ -207,7 +208,7 @@ var needs = map[string]func(source, target string) []permission{
 	"apply": func(source, target string) []permission {
 		return append(onTopic(source, kmsg.ACLOperationRead),
 			append(onTopic(target, kmsg.ACLOperationCreate, kmsg.ACLOperationAlterConfigs, kmsg.ACLOperationWrite, kmsg.ACLOperationRead),
-				permission{kmsg.ACLResourceTypeTransactionalId, lockName(target), kmsg.ACLOperationWrite})...)
+				permission{kmsg.ACLResourceTypeTransactionalId, lockName(target, rewrite.Whole), kmsg.ACLOperationWrite})...)
 	},
 	"verify": func(source, target string) []permission {
 		return append(onTopic(source, kmsg.ACLOperationRead), onTopic(target, kmsg.ACLOperationRead, kmsg.ACLOperationDescribeConfigs)...)
@@ -294,8 +295,8 @@ config cleanup.policy=compact
 				without := missing
 				if missing.name == target {
 					without.name = targetHere
-				} else if missing.name == lockName(target) {
-					without.name = lockName(targetHere)
+				} else if missing.name == lockName(target, rewrite.Whole) {
+					without.name = lockName(targetHere, rewrite.Whole)
 				}
 				granted := slices.DeleteFunc(needs[phase](source, targetHere), func(p permission) bool { return p == without })
 				if without.operation == kmsg.ACLOperationAlterConfigs { // which implies this
@@ -430,7 +431,7 @@ func TestPermissionsDoc(t *testing.T) {
 		rows := map[string][]string{}
 		for _, p := range wanted("SOURCE", "TARGET") {
 			operation, resource, _ := strings.Cut(p.String(), " on ")
-			resource = strings.Replace(resource, lockName("TARGET"), "`"+lockName("TARGET")+"`", 1)
+			resource = strings.Replace(resource, lockName("TARGET", rewrite.Whole), "`"+lockName("TARGET", rewrite.Whole)+"`", 1)
 			rows[resource] = append(rows[resource], operation)
 		}
 		for resource, operations := range rows {

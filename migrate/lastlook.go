@@ -1,12 +1,15 @@
 package migrate
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
+
+	"rekey/rewrite"
 )
 
 // What others do to the target while it is read or written shows only in
@@ -46,7 +49,15 @@ func (p *plan) foreignWriter(partition int, next, expected int64) error {
 		Do:   "find out what writes there and stop it; then plan again with a new --run-dir and a target that does not exist"}
 }
 
-// checkWritten takes the last look of an apply, before its writer is closed.
+// tookOver says that a newcomer with another lock is there. It has shut this
+// apply out by now, or is about to.
+func (p *plan) tookOver() error {
+	return &Failure{Kind: ErrChanged, What: fmt.Sprintf("a shard of %s was started: another apply of this target took over", p.Target.Topic),
+		Do: "let that one finish. To resume here instead, run the same command again"}
+}
+
+// checkWritten takes the last look of an apply, before its writer is closed. A
+// shard is not alone: what others wrote is looked at by the apply without --shard.
 func (a *applier) checkWritten(ctx context.Context) error {
 	ends, err := a.plan.stillTarget(ctx, a.sides.target, a.evidence.Target.ID, a.scan.starts)
 	if err != nil {
@@ -55,11 +66,15 @@ func (a *applier) checkWritten(ctx context.Context) error {
 	for partition, base := range a.fenced {
 		expected := base + a.writer.partitions[partition].written
 		switch next := ends[partition]; {
+		case next > expected && a.division != rewrite.Whole:
 		case next > expected:
 			// A newcomer writes there too. If that is who it was, this apply
 			// has lost the lock, and its next record is refused.
 			if err := a.padAll(ctx); err != nil {
 				return err
+			}
+			if newcomer, err := a.newcomer(ctx); err != nil || newcomer {
+				return cmp.Or(err, a.plan.tookOver())
 			}
 			return a.plan.foreignWriter(partition, next, expected)
 		case next < expected:
@@ -87,9 +102,6 @@ func (a *applier) checkSettings(ctx context.Context) error {
 	}
 	var found preflight
 	found.checkTargetConfigs(configs, a.plan.lastingConfigs(), a.plan.extremes(), a.env.Now().UnixMilli())
-	if !a.plan.isAside {
-		found.checkCleanup(configs)
-	}
 	if len(found) == 0 {
 		return nil
 	}

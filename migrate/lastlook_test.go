@@ -151,7 +151,7 @@ func TestNewcomerAsTheCopyEnds(t *testing.T) {
 	m.plan(t)
 	env := m.env
 	env.Progress = &atDone{name: "copy to", do: func() {
-		if _, err := seed.InitProducer(testcluster.Context(t), m.client, lockName(m.target)); err != nil {
+		if _, err := seed.InitProducer(testcluster.Context(t), m.client, lockName(m.target, rewrite.Whole)); err != nil {
 			t.Error(err)
 		}
 		m.apply(t)

@@ -240,7 +240,7 @@ func TestLockFollowsTheCoordinator(t *testing.T) {
 	for i := range 10 {
 		broker.Fake().Cluster().RehashCoordinators()
 		if i == 5 { // and the client does not know yet that one is gone
-			if err := broker.Fake().Cluster().RemoveNode(broker.Fake().Cluster().CoordinatorFor(lockName(w.name))); err != nil {
+			if err := broker.Fake().Cluster().RemoveNode(broker.Fake().Cluster().CoordinatorFor(lockName(w.name, rewrite.Whole))); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -271,15 +271,15 @@ func TestLockNamesWhatIsNotPermitted(t *testing.T) {
 					asked++
 					return writerLockAnswer(r, c.code), nil, true
 				})
-				_, err := w.cluster.acquire(t.Context(), w.name)
+				_, err := w.cluster.acquire(t.Context(), lockName(w.name, rewrite.Whole))
 				if !errors.Is(err, ErrPreflight) || ExitCode(err) != 6 || !errors.Is(err, sarama.KError(c.code.Code)) {
 					t.Errorf("exit code %d: %v", ExitCode(err), err)
 				}
 				if err != nil && !strings.Contains(err.Error(), c.names) {
 					t.Errorf("the message does not name %q: %v", c.names, err)
 				}
-				if c.code == kerr.TransactionalIDAuthorizationFailed && !strings.Contains(fmt.Sprint(err), lockName(w.name)) {
-					t.Errorf("the message does not name the transactional id %s: %v", lockName(w.name), err)
+				if c.code == kerr.TransactionalIDAuthorizationFailed && !strings.Contains(fmt.Sprint(err), lockName(w.name, rewrite.Whole)) {
+					t.Errorf("the message does not name the transactional id %s: %v", lockName(w.name, rewrite.Whole), err)
 				}
 				if Advice(err) == "" {
 					t.Error("no advice")
@@ -306,10 +306,10 @@ func TestLockGivesUp(t *testing.T) {
 			t.Run(fmt.Sprint(key.Name(), " ", c.code.Message), func(t *testing.T) {
 				w := newWriterTopic(t, broker, 1, nil)
 				w.cluster.patience = writerPatience
-				handle := broker.Fake().Cluster().Fault(kfake.Fault{Keys: []kmsg.Key{key}, TxnID: lockName(w.name), Err: c.code, Count: -1})
+				handle := broker.Fake().Cluster().Fault(kfake.Fault{Keys: []kmsg.Key{key}, TxnID: lockName(w.name, rewrite.Whole), Err: c.code, Count: -1})
 				defer handle.Remove()
-				_, err := w.cluster.acquire(t.Context(), w.name)
-				if err == nil || ExitCode(err) != 1 || !strings.Contains(err.Error(), lockName(w.name)) || !errors.Is(err, sarama.KError(c.code.Code)) {
+				_, err := w.cluster.acquire(t.Context(), lockName(w.name, rewrite.Whole))
+				if err == nil || ExitCode(err) != 1 || !strings.Contains(err.Error(), lockName(w.name, rewrite.Whole)) || !errors.Is(err, sarama.KError(c.code.Code)) {
 					t.Errorf("exit code %d: %v", ExitCode(err), err)
 				}
 				if got := handle.Hits() > 1; got != c.passes {
@@ -326,12 +326,12 @@ func TestLockStopsWaitingWhenTheCallerGivesUp(t *testing.T) {
 	for _, key := range []kmsg.Key{kmsg.FindCoordinator, kmsg.InitProducerID} {
 		t.Run(key.Name(), func(t *testing.T) {
 			w := newWriterTopic(t, broker, 1, nil)
-			handle := broker.Fake().Cluster().Fault(kfake.Fault{Keys: []kmsg.Key{key}, TxnID: lockName(w.name), Err: kerr.CoordinatorNotAvailable, Count: -1})
+			handle := broker.Fake().Cluster().Fault(kfake.Fault{Keys: []kmsg.Key{key}, TxnID: lockName(w.name, rewrite.Whole), Err: kerr.CoordinatorNotAvailable, Count: -1})
 			defer handle.Remove()
 			ctx, cancel := context.WithCancel(t.Context())
 			failed := make(chan error)
 			go func() {
-				_, err := w.cluster.acquire(ctx, w.name)
+				_, err := w.cluster.acquire(ctx, lockName(w.name, rewrite.Whole))
 				failed <- err
 			}()
 			if err := handle.Wait(testcluster.Context(t), 1); err != nil {

@@ -85,7 +85,7 @@ func (m model) problems(source, target []reader.Record, partitions int32) []stri
 			continue
 		}
 		text := string(r.Headers[n].Value)
-		if text == "padding" {
+		if text == "padding" || strings.HasPrefix(text, "padding:") {
 			if n != 0 || r.Value != nil || string(r.Key) != m.paddingKey() {
 				bad(r, "padding that is not the plain tombstone of the reserved key")
 			}

@@ -42,6 +42,10 @@ type outcome struct {
 // compare holds a scanned target against the source. With prefix, the target
 // need only hold what an interrupted apply would have left. Differences are
 // collected in c.differences.
+//
+// A division is compared by its own sums. Where these differ, all source
+// partitions are looked at: a record of another one may be what superseded a
+// missing one, and what other shards have written so far is a prefix, too.
 func (c *comparison) compare(ctx context.Context, scan *targetScan, prefix bool, tombstonesGone bool) (*ledger, outcome, error) {
 	var limit *ledger
 	if prefix {
@@ -55,14 +59,14 @@ func (c *comparison) compare(ctx context.Context, scan *targetScan, prefix bool,
 	// favour of a record of another, so whole target partitions are suspect.
 	suspect := make([]bool, c.plan.Target.Partitions)
 	for i := range source.pairs {
-		if _, _, target := source.place(i); source.pairs[i] != scan.pairs[i] {
+		if _, from, target := source.place(i); c.division.Has(from) && source.pairs[i] != scan.pairs[i] {
 			suspect[target] = true
 		}
 	}
 	var records int64
 	for i := range source.pairs {
 		if _, _, target := source.place(i); suspect[target] {
-			records += source.pairs[i].records + scan.pairs[i].records
+			records += max(source.pairs[i].records, scan.pairs[i].records) + scan.pairs[i].records
 		}
 	}
 	if !slices.Contains(suspect, true) {
@@ -151,7 +155,7 @@ func (r *reconciler) keep(e entry) {
 }
 
 func (r *reconciler) collectSource(ctx context.Context) error {
-	return r.eachDemanded(ctx, r.limit, func(record *rewrite.Record, d rewrite.Decision) error {
+	return r.eachDemanded(ctx, r.captures, r.limit, func(record *rewrite.Record, d rewrite.Decision) error {
 		c := r.hasher.of(d.Key, d.Value(record), record.Headers, record.Timestamp)
 		if r.wanted(d.Partition, c.key) {
 			r.keep(entry{contents: c, source: report.Position{Partition: record.Partition, Offset: record.Offset},
@@ -194,9 +198,6 @@ func (r *reconciler) collectTarget(ctx context.Context) error {
 // can be in, by the rules that the plan has for keys of its kind.
 func (r *reconciler) belongs(record *rewrite.Record, source int32, key *keycodec.Key) bool {
 	rules := r.demand.rules
-	if r.demand.aside {
-		return record.Partition == source
-	}
 	copied := rules.Copies(record.Key)
 	if copied && record.Partition == rewrite.CopiedPartition(source, rules) {
 		return true // whether it was copied as it is, only the source can tell
@@ -351,7 +352,7 @@ func (r *reconciler) settlePartition(ctx context.Context, span Span, unmatched [
 			for j := next; j < len(unmatched) && unmatched[j].source.Offset == record.Offset; j++ {
 				unmatched[j].occupied = true
 			}
-			d, err := r.demand.decide(decider, record, record.Offset)
+			d, err := decider.Decide(record, record.Offset)
 			if err != nil {
 				return err
 			}

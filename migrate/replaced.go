@@ -40,7 +40,7 @@ func (x *replacements) replaced(r *rewrite.Record, d *rewrite.Decision) bool {
 // last record of a pair. Without any it returns nil.
 func (a *applier) findReplacements(ctx context.Context) (*replacements, error) {
 	wanted := map[int32]bool{}
-	for _, c := range a.plan.Captures {
+	for _, c := range a.captures {
 		for _, f := range c.Flows {
 			if a.scan.pair(f.Round, f.Source, f.Target).last < f.Last && a.scan.holes(f.Target) > 0 {
 				wanted[f.Target] = true

@@ -62,6 +62,7 @@ func batchSize(partitions, limit int) int {
 type producer struct {
 	id    int64
 	epoch int16
+	since time.Time // when it was asked for
 }
 
 // topicWriter writes a topic with one ordered, idempotent sequence for each
@@ -77,7 +78,7 @@ type topicWriter struct {
 	stop       context.CancelCauseFunc // stops the senders after a failure
 	ctx        context.Context         // done after a failure
 	acked      atomic.Int64            // records acknowledged
-	lastAcked  atomic.Int64            // when, in nanoseconds since 1970; at first when the writer began
+	lastAcked  atomic.Int64            // when, in nanoseconds since 1970; at first when the lock was taken
 }
 
 // targetPartition collects the next batch of one partition.
@@ -93,7 +94,7 @@ type targetPartition struct {
 func newTopicWriter(c *cluster, topic string, partitions int, p producer, codec sarama.CompressionCodec, limit int) *topicWriter {
 	ctx, stop := context.WithCancelCause(context.Background())
 	w := &topicWriter{cluster: c, topic: topic, producer: p, codec: codec, ctx: ctx, stop: stop}
-	w.lastAcked.Store(time.Now().UnixNano())
+	w.lastAcked.Store(p.since.UnixNano())
 	size := batchSize(partitions, limit)
 	for partition := range partitions {
 		target := &targetPartition{free: make(chan *outgoing, 2)}
@@ -319,7 +320,7 @@ func (w *topicWriter) produceOnce(link *link, request *sarama.ProduceRequest, ba
 func (w *topicWriter) failure(batch *outgoing, err error) error {
 	at := fmt.Sprintf("write to %s partition %d, %d records of which the first is %s", w.topic, batch.partition, len(batch.records), batch.first)
 	switch {
-	case errors.Is(err, sarama.ErrInvalidProducerEpoch), errors.Is(err, sarama.ErrProducerFenced):
+	case overtaken(err):
 		return &Failure{Kind: ErrChanged, What: at + ": another apply of this target took over", Cause: err,
 			Do: "let that one finish; this one wrote nothing after it started. To resume here instead, run the same command again"}
 	case errors.Is(err, errStamped):

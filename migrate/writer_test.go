@@ -328,7 +328,7 @@ func (w *writerTopic) openPlain(size int) *topicWriter {
 
 func (w *writerTopic) lock() producer {
 	w.Helper()
-	p, err := w.cluster.acquire(w.Context(), w.name)
+	p, err := w.cluster.acquire(w.Context(), lockName(w.name, rewrite.Whole))
 	if err != nil {
 		w.Fatal(err)
 	}
@@ -1187,7 +1187,7 @@ func FuzzWriterBatchOwnsItsBytes(f *testing.F) {
 			if len(want) == 0 {
 				return
 			}
-			built := batch.build(producer{id: 1}, 0, sarama.CompressionNone)
+			built := batch.build(producer{id: 1, since: time.Now()}, 0, sarama.CompressionNone)
 			var got []reader.Record
 			for _, r := range built.Records {
 				out := reader.Record{Offset: r.OffsetDelta, Key: r.Key, Value: r.Value, Timestamp: r.TimestampDelta.Milliseconds() + max(built.FirstTimestamp.UnixMilli(), -1)}
@@ -1500,7 +1500,7 @@ func TestWriterTakesNothingAfterClose(t *testing.T) {
 	for _, filled := range []int{0, 1} {
 		for range 20 {
 			w := newWriterTopic(t, broker, 1, nil)
-			to := newTopicWriter(w.cluster, w.name, 1, producer{id: 1}, sarama.CompressionNone, 1<<20)
+			to := newTopicWriter(w.cluster, w.name, 1, producer{id: 1, since: time.Now()}, sarama.CompressionNone, 1<<20)
 			for i := range filled {
 				w.mustWrite(to, 0, writerRecord(i))
 			}
@@ -1530,7 +1530,7 @@ func TestWriterTakesNothingAfterClose(t *testing.T) {
 // slept for so long may find that nothing fences it any more.
 func TestWriterSendsNothingAfterALongSleep(t *testing.T) {
 	w := newWriterTopic(t, testcluster.Start(t), 1, nil)
-	to := newTopicWriter(w.cluster, w.name, 1, producer{id: 1}, sarama.CompressionNone, 1<<20)
+	to := newTopicWriter(w.cluster, w.name, 1, producer{id: 1, since: time.Now()}, sarama.CompressionNone, 1<<20)
 	defer func() {
 		if err := to.Close(); !errors.Is(err, ErrChanged) {
 			t.Errorf("Close after the failure: %v", err)

@@ -331,11 +331,13 @@ type Finding struct {
 	Do       string   `json:"do,omitempty"` // what to do next
 }
 
-// Apply is the evidence of one run of apply: apply.json.
+// Apply is the evidence of one run of apply: apply.json, or apply-<i>-of-<n>.json
+// of shard i of n, whose counts are those of its own source partitions.
 type Apply struct {
 	Schema     int       `json:"schema_version"`
 	Tool       string    `json:"tool"`
 	PlanID     string    `json:"plan_id"`
+	Shard      string    `json:"shard,omitempty"` // "i/n" of a shard
 	Source     Topic     `json:"source"`
 	Target     Topic     `json:"target"`
 	StartedAt  time.Time `json:"started_at"`
@@ -349,7 +351,6 @@ type Apply struct {
 	Bytes      int64     `json:"bytes_written"`   // keys, values and headers, uncompressed
 	Skipped    int64     `json:"not_copied"`      // quarantined, dropped, omitted
 	LiveSource bool      `json:"live_source"`     // the source grew after its end was captured
-	Quarantine *Aside    `json:"quarantine,omitempty"`
 	Findings   []Finding `json:"findings"`
 	Next       []string  `json:"next"`
 	Rollback   string    `json:"rollback"`
@@ -372,25 +373,14 @@ type Verify struct {
 	Superseded  int64        `json:"superseded"`  // on one side only, rightly: compaction removed the other
 	Differences []Difference `json:"differences"` // the first hundred
 	Total       int64        `json:"difference_count"`
-	Quarantine  *Aside       `json:"quarantine,omitempty"`
 	Next        []string     `json:"next"`
 	Rollback    string       `json:"rollback"`
 }
 
-// Aside is what a phase found and did on the quarantine topic.
-type Aside struct {
-	Topic    string `json:"topic"`
-	ID       string `json:"topic_id"`
-	Demanded int64  `json:"demanded"` // records that the source has for it; counted by verify alone
-	Present  int64  `json:"present"`  // records found there: by apply before it wrote any
-	Written  int64  `json:"written"`  // records written by this run
-}
-
 // Difference is one way in which the target is not what the plan demands.
 type Difference struct {
-	Topic  string    `json:"topic,omitempty"` // the quarantine topic; absent for the target
-	Kind   string    `json:"kind"`            // missing, extra, duplicate, order, partition, key, value, timestamp, headers, provenance, config
-	Key    string    `json:"key"`             // printable form
+	Kind   string    `json:"kind"` // missing, extra, duplicate, order, partition, key, value, timestamp, headers, provenance, config
+	Key    string    `json:"key"`  // printable form
 	Source *Position `json:"source,omitempty"`
 	Target *Position `json:"target,omitempty"`
 	Text   string    `json:"text"`

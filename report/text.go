@@ -409,7 +409,11 @@ func (r *Report) configText(p *page) {
 // WriteText writes the evidence of apply. It fits a screen.
 func (a *Apply) WriteText(w io.Writer, st Style) error {
 	p := newPage(st)
-	p.title(fmt.Sprintf("rekey apply  %s -> %s", plain(a.Source.Name), plain(a.Target.Name)), a.Tool)
+	shard := ""
+	if a.Shard != "" {
+		shard = "  shard " + plain(a.Shard)
+	}
+	p.title(fmt.Sprintf("rekey apply  %s -> %s%s", plain(a.Source.Name), plain(a.Target.Name), shard), a.Tool)
 	word, code, text := a.outcome()
 	p.banner(word, code, text)
 	p.heading("WHAT TO DO")
@@ -427,9 +431,6 @@ func (a *Apply) WriteText(w io.Writer, st Style) error {
 		{"padding", a.Padded, "harmless tombstones before the first record", false},
 		{"not copied", a.Skipped, "quarantined, dropped or omitted, as planned", false},
 	}))
-	if q := a.Quarantine; q != nil {
-		p.pair("quarantined", fmt.Sprintf("in the topic %s: %s written by this run, %s there before", plain(q.Topic), records(q.Written), thousands(q.Present)))
-	}
 	p.pair("data", size(a.Bytes))
 	line := clock(took)
 	if s := took.Seconds(); s > 0 && a.Written+a.Padded > 0 {
@@ -455,8 +456,14 @@ func (a *Apply) outcome() (word, code, text string) {
 	switch {
 	case a.LiveSource:
 		return "BEHIND", yellow, "The plan is carried out, but something has written to the old topic since it was made. What came later is not in the copy."
+	case a.Nothing && a.Shard != "":
+		return "DONE", green, fmt.Sprintf("Nothing was left to do: the new topic already holds every record of shard %s.", plain(a.Shard))
 	case a.Nothing:
 		return "DONE", green, "Nothing was left to do: the new topic already holds every record of the plan."
+	case a.Shard != "" && a.Resumed:
+		return "DONE", green, fmt.Sprintf("Shard %s is complete: %s written now, %s were there from an earlier run.", plain(a.Shard), records(a.Written), thousands(a.Present))
+	case a.Shard != "":
+		return "DONE", green, fmt.Sprintf("Shard %s is complete: %s written.", plain(a.Shard), records(a.Written))
 	case a.Resumed:
 		return "DONE", green, fmt.Sprintf("The copy is complete: %s written now, %s were there from an earlier run.", records(a.Written), thousands(a.Present))
 	}
@@ -491,11 +498,7 @@ func (v *Verify) write(w io.Writer, st Style, most int) error {
 				place = append(place, "old "+d.Source.String())
 			}
 			if d.Target != nil {
-				where := "new "
-				if d.Topic != "" {
-					where = plain(d.Topic) + " "
-				}
-				place = append(place, where+d.Target.String())
+				place = append(place, "new "+d.Target.String())
 			}
 			p.hangColor(2, plain(d.Kind), 12, red, Shorten(d.Key, p.width-16))
 			if len(place) > 0 {
@@ -524,9 +527,6 @@ func (v *Verify) write(w io.Writer, st Style, most int) error {
 		method = plain(v.Method)
 	}
 	p.pair("compared", method)
-	if q := v.Quarantine; q != nil {
-		p.pair("quarantined", fmt.Sprintf("%s demanded, %s found in the topic %s", records(q.Demanded), thousands(q.Present), plain(q.Topic)))
-	}
 	p.pair("took", clock(v.FinishedAt.Sub(v.StartedAt)))
 	p.pair("started", stamp(v.StartedAt))
 	p.pair("plan id", v.PlanID)
