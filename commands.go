@@ -224,6 +224,7 @@ func connectionFlags() []cli.Flag {
 		text("flink-config", "", "config.yaml `FILE` of Flink: brokers and source"),
 		text("target-bootstrap-server", "", "`HOST:PORT` of the target's brokers, if elsewhere"),
 		text("target-command-config", "", "client.properties `FILE` for the target's cluster"),
+		text("memory", "", "`SIZE` to keep to, as 1GiB (default: 256MiB)"),
 	}
 }
 
@@ -252,7 +253,7 @@ func planFlags() []cli.Flag {
 			text("on-unparseable", string(defaults.OnUnparseable), "`POLICY` for such keys: fail, quarantine, copy"),
 			text("repairs", "", "repairs `FILE`, as rekey repair writes it"),
 			&cli.BoolFlag{Name: "allow-unused-repairs", Usage: "accept repairs of keys that are not in the topic", EnvVars: env("allow-unused-repairs")},
-			text("on-collision", defaults.OnCollision, "`WHAT` if keys become one: fail, latest record"),
+			text("on-collision", defaults.OnCollision, "`WHAT` if keys become one: fail, latest"),
 			text("prune", "", "forget what `FILE` lists: business keys, up to a number"),
 			text("on-incompatible-value", "", "(0.4) `POLICY`: fail (default), quarantine, copy"),
 			text("prune-before", "", "forget what ends before the marker `FILE`"),
@@ -327,7 +328,11 @@ func runPlan(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	r, err := migrate.Plan(c.Context, o, environment(c))
+	env, err := limited(c)
+	if err != nil {
+		return err
+	}
+	r, err := migrate.Plan(c.Context, o, env)
 	return errors.Join(err, show(c, viewOf(r)))
 }
 
@@ -336,7 +341,11 @@ func runPhase(c *cli.Context, phase func(migrate.RunOptions, migrate.Environment
 		return err
 	}
 	o := migrate.RunOptions{Connections: connections(c), RunDir: c.String("run-dir"), AllowLiveSource: c.Bool("allow-live-source")}
-	out, err := phase(o, environment(c))
+	env, err := limited(c)
+	if err != nil {
+		return err
+	}
+	out, err := phase(o, env)
 	return errors.Join(err, show(c, finished(out)))
 }
 
@@ -403,14 +412,18 @@ func runMigrate(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
+	env, err := limited(c)
+	if err != nil {
+		return err
+	}
 	if c.Bool("dry-run") {
-		r, err := migrate.Plan(c.Context, o, environment(c))
+		r, err := migrate.Plan(c.Context, o, env)
 		if r == nil {
 			return err
 		}
 		return errors.Join(err, showOutcome(c, &migrate.Outcome{Plan: r}))
 	}
-	out, err := migrate.Migrate(c.Context, o, c.Bool("allow-live-source"), environment(c))
+	out, err := migrate.Migrate(c.Context, o, c.Bool("allow-live-source"), env)
 	if out == nil {
 		return err
 	}
@@ -605,6 +618,14 @@ func planOptions(c *cli.Context) (migrate.PlanOptions, error) {
 		o.TargetConfig[name] = value
 	}
 	return o, nil
+}
+
+// limited is the environment of a command that has --memory.
+func limited(c *cli.Context) (migrate.Environment, error) {
+	env := environment(c)
+	var err error
+	env.Memory, err = migrate.LimitMemory(c.String("memory"))
+	return env, err
 }
 
 func environment(c *cli.Context) migrate.Environment {

@@ -96,7 +96,7 @@ func TestScripts(t *testing.T) {
 }
 
 func TestMain(m *testing.M) {
-	testscript.Main(clusterMain{m}, map[string]func(){"rekey": main})
+	testscript.Main(clusterMain{m}, map[string]func(){"rekey": main, "rekey-measured": measuredMain})
 }
 
 // clusterMain runs the tests and then stops the real broker, if one was needed.

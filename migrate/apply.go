@@ -572,7 +572,7 @@ func (a *applier) pad(ctx context.Context, spans []Span) (written int64, err err
 	if err != nil {
 		return 0, err
 	}
-	err = eachSpan(ctx, spans, func(ctx context.Context, span Span) error {
+	err = eachSpan(ctx, a.env.budget().readers, spans, func(ctx context.Context, span Span) error {
 		const step = 10_000
 		for n := span.From; n < span.To; n++ {
 			if err := a.writer.Write(ctx, span.Partition, &padding); err != nil {
@@ -630,7 +630,7 @@ func (a *applier) eachMissing(ctx context.Context, s step, handler func() func(*
 		planned.pair(f.Round, f.Source, f.Target).last = f.Last
 	}
 	from := a.resumeFrom(s)
-	return eachSpan(ctx, s.spans(), func(ctx context.Context, span Span) error {
+	return eachSpan(ctx, a.env.budget().readers, s.spans(), func(ctx context.Context, span Span) error {
 		if from[span.Partition] >= span.To {
 			return nil
 		}
@@ -759,7 +759,7 @@ func (a *applier) interrupted() error {
 	}
 	return &Failure{Kind: ErrInterrupted,
 		What: fmt.Sprintf("interrupted; the brokers acknowledged %d records of this run, padding included, and there are no holes", acknowledged),
-		Do:   "go on with: " + a.options.command(a.phase)}
+		Do:   "go on with: " + a.options.command(a.phase) + a.env.memoryFlag()}
 }
 
 // command is the command line of a phase with these options.

@@ -246,7 +246,7 @@ func (pl *planner) readAgain(ctx context.Context, phase string, spans []Span, ea
 	}
 	pl.env.Progress.Phase(phase, positions)
 	defer pl.env.Progress.Done()
-	return eachSpan(ctx, spans, func(ctx context.Context, span Span) error {
+	return eachSpan(ctx, pl.env.budget().readers, spans, func(ctx context.Context, span Span) error {
 		fn := each()
 		position := span.From
 		_, err := reader.Read(ctx, span, func(records []rewrite.Record) error {

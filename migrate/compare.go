@@ -134,6 +134,7 @@ type comparison struct {
 	// ends where it is still written to.
 	sourceEnds func(context.Context) ([]int64, error)
 	memory     int64 // for what is compared key by key
+	readers    int   // partitions read at the same time
 	differences
 }
 
@@ -147,7 +148,7 @@ func newComparison(p *plan, rules rewrite.Rules, s *sides, prints fingerprinter)
 		sourceEnds: func(ctx context.Context) ([]int64, error) {
 			return readableEnds(ctx, s.source, p)
 		},
-		memory: reconcileMemory,
+		memory: s.env.budget().reconcile, readers: s.env.budget().readers,
 	}
 }
 
@@ -204,7 +205,7 @@ func (c *comparison) sourceLedger(ctx context.Context, limit *ledger) (*ledger, 
 // source partitions at a time, each in order.
 func (c *comparison) eachDemanded(ctx context.Context, captures []capture, limit *ledger, fn func(*rewrite.Record, rewrite.Decision) error) error {
 	for i := range captures {
-		err := eachSpan(ctx, captures[i].spans(), func(ctx context.Context, span Span) error {
+		err := eachSpan(ctx, c.readers, captures[i].spans(), func(ctx context.Context, span Span) error {
 			end := span.To
 			if limit != nil {
 				end = min(end, limit.endOf(span.Partition))
@@ -288,7 +289,7 @@ func (c *comparison) advance(ctx context.Context, scan *targetScan, ends []int64
 			spans = append(spans, Span{int32(partition), scan.next[partition], end})
 		}
 	}
-	return eachSpan(ctx, spans, func(ctx context.Context, span Span) error {
+	return eachSpan(ctx, c.readers, spans, func(ctx context.Context, span Span) error {
 		t := targetPartitionScan{comparison: c, scan: scan, paddingKey: paddingKey, writers: map[rewrite.Division]int64{}}
 		position := span.From
 		_, err := c.target.Read(ctx, span, func(records []rewrite.Record) error {

@@ -83,10 +83,10 @@ func (s sideBySide) compare(t testing.TB) (*comparison, outcome) {
 	}
 	memory := s.memory
 	if memory == 0 {
-		memory = reconcileMemory
+		memory = newBudget(0).reconcile
 	}
 	c := &comparison{
-		plan: s.plan, hasher: newHasher(), captures: s.plan.Captures, memory: memory,
+		plan: s.plan, hasher: newHasher(), captures: s.plan.Captures, memory: memory, readers: 4,
 		sourceEnds: func(context.Context) ([]int64, error) { return ends, nil },
 		demand:     demand{source: inMemory(s.source), rules: rules, prints: newFingerprinter(), count: &counter{progress: NoProgress{}}},
 		target:     inMemory(s.target),

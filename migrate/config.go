@@ -251,6 +251,9 @@ type Environment struct {
 	// TransactionPatience is how long plan waits for a transaction that is open
 	// on the source; 0 means half a minute.
 	TransactionPatience time.Duration
+	// Memory is what LimitMemory gave: what a phase may take, in bytes. 0: as
+	// much as usual topics need, and more where tables of keys need it.
+	Memory int64
 }
 
 func (e Environment) warn(format string, args ...any) {

@@ -66,15 +66,12 @@ func (d demand) each(ctx context.Context, span Span, from int64, fn func(*rewrit
 	return stats, err
 }
 
-// readersAtOnce bounds how many partitions are read at the same time, and with
-// it the memory for what was fetched: each has one response in work, one ready
-// and one on its way.
-const readersAtOnce = 4
-
-// eachSpan runs fn for every span, several at a time, until one fails.
-func eachSpan(ctx context.Context, spans []Span, fn func(context.Context, Span) error) error {
+// eachSpan runs fn for every span, until one fails. How many readers there are at
+// a time bounds the memory for what was fetched: each has one response in work,
+// one ready and one on its way.
+func eachSpan(ctx context.Context, readers int, spans []Span, fn func(context.Context, Span) error) error {
 	group, ctx := errgroup.WithContext(ctx)
-	group.SetLimit(readersAtOnce)
+	group.SetLimit(readers)
 	for _, span := range spans {
 		group.Go(func() error {
 			if ctx.Err() != nil {

@@ -65,7 +65,7 @@ func BenchmarkTwoPasses(b *testing.B) {
 			}
 		}()
 		var decided atomic.Int64
-		err := eachSpan(ctx, spans, func(ctx context.Context, span Span) error {
+		err := eachSpan(ctx, newBudget(0).readers, spans, func(ctx context.Context, span Span) error {
 			n := int64(0)
 			_, err := ask.each(ctx, span, 0, func(*rewrite.Record, rewrite.Decision) error {
 				n++
@@ -78,7 +78,7 @@ func BenchmarkTwoPasses(b *testing.B) {
 		if err != nil || decided.Load() != keys/partitions*partitions {
 			b.Fatal(decided.Load(), err)
 		}
-		inFlight := float64(keys / partitions * readersAtOnce)
+		inFlight := float64(keys / partitions * newBudget(0).readers)
 		b.ReportMetric(float64(peak.Load()-before)/(1<<20), "peak-MiB")
 		b.ReportMetric(float64(peak.Load()-before)/inFlight, "bytes/key-in-flight")
 	}

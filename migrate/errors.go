@@ -56,7 +56,7 @@ func ExitCode(err error) int {
 
 // Failure is an error of a known kind, with what a person should do about it.
 type Failure struct {
-	Kind  error  // one of the Err values of this package
+	Kind  error  // one of the Err values of this package; nil for what is unexpected
 	What  string // one sentence: what is wrong, naming topic, partition, offset, file
 	Do    string // what to do next; may be empty
 	Cause error  // may be nil

@@ -20,7 +20,27 @@ import (
 // The client library counts every request in a metrics registry unless told
 // not to before the first client exists. Nobody reads those counts here, and
 // they cost a few percent of a copy.
-func init() { metrics.UseNilMetrics = true }
+func init() {
+	metrics.UseNilMetrics = true
+	limitLibrary(newBudget(0))
+}
+
+// limitLibrary bounds what the client library takes for one response and for one
+// batch of it when it is decompressed, whatever its codec. It has one limit for
+// all clients of a process.
+func limitLibrary(b budget) {
+	largest := int32(b.largestBatch)
+	if sarama.MaxDecompressedBatchSize == largest {
+		return
+	}
+	sarama.MaxDecompressedBatchSize = largest
+	sarama.MaxResponseSize = largest + responseOverhead
+	sarama.MaxRequestSize = largest + responseOverhead
+}
+
+// responseOverhead is what a response may hold beside one batch of the largest
+// size: all responses but those to fetches fit into it.
+const responseOverhead = 4 << 20
 
 // patience is how long a request may fail for reasons that pass by themselves
 // (a leader moves, replicas are missing, a broker restarts) before the phase
@@ -35,6 +55,7 @@ type cluster struct {
 	connection Connection
 	env        Environment
 	patience   time.Duration
+	reading    *gate // for responses that expand to far more than usual
 }
 
 // connect opens a client. An unreachable or refusing broker is told apart from
@@ -55,7 +76,7 @@ func connect(ctx context.Context, to Connection, env Environment) (*cluster, err
 	if err != nil {
 		return nil, errors.Join(connectFailure(to, config, err), client.Close())
 	}
-	return &cluster{client: client, admin: admin, config: config, connection: to, env: env, patience: patience}, nil
+	return &cluster{client: client, admin: admin, config: config, connection: to, env: env, patience: patience, reading: newGate(env.budget().largeAtOnce)}, nil
 }
 
 // addresses are the bootstrap servers as on a command line.

@@ -187,7 +187,7 @@ func (o PlanOptions) keyShapes(ctx context.Context, env Environment) (*keyShapes
 	}
 	reader := &topicReader{cluster: sides.source, topic: o.Source}
 	shapes := make([]keyShapes, len(starts))
-	err = eachSpan(ctx, spans, func(ctx context.Context, span Span) error {
+	err = eachSpan(ctx, env.budget().readers, spans, func(ctx context.Context, span Span) error {
 		var key keycodec.Key
 		_, err := reader.Read(ctx, span, func(records []rewrite.Record) error {
 			for i := range records {

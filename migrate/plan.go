@@ -457,7 +457,7 @@ func (pl *planner) scan(ctx context.Context, bad *badKeys, spools spools) (*tall
 	tallies := make([]*tally, p.Source.Partitions)
 	pl.env.Progress.Phase("scan "+p.Source.Topic, c.positions())
 	defer pl.env.Progress.Done()
-	err := eachSpan(ctx, c.spans(), func(ctx context.Context, span Span) error {
+	err := eachSpan(ctx, pl.env.budget().readers, c.spans(), func(ctx context.Context, span Span) error {
 		t, err := newTally(pl.rules, pl.prints, span.Partition, p.Source.Partitions)
 		if err != nil {
 			return err

@@ -282,7 +282,7 @@ func (s *sides) command(phase, dir string) string {
 			line += " --target-command-config " + shellQuote(file)
 		}
 	}
-	return line + " --run-dir " + shellQuote(dir)
+	return line + " --run-dir " + shellQuote(dir) + s.env.memoryFlag()
 }
 
 // shellQuote quotes a word where a shell would take it apart.

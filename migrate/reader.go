@@ -9,6 +9,7 @@ import (
 	"math/bits"
 	"reflect"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/IBM/sarama"
@@ -53,14 +54,13 @@ type ReadStats struct {
 // back in part and is asked for again with twice the size. Otherwise the size
 // follows how far the data expands: what counts for memory is what a response
 // holds when it is decompressed, and there are up to three of them for each
-// partition that is read. At a fixed 2 MiB, lz4 data that shrinks to an eighth
-// took three times the memory of the whole copy.
+// partition that is read (budget.expanded is the aim). At a fixed 2 MiB, lz4 data
+// that shrinks to an eighth took three times the memory of the whole copy.
 const (
-	firstFetchBytes    = 512 << 10
-	smallestFetchBytes = 64 << 10
+	firstFetchBytes    = 64 << 10 // before it is known how far the data expands
+	smallestFetchBytes = 4 << 10
 	largestFetchBytes  = 4 << 20
-	maxFetchBytes      = 64 << 20               // for a single batch
-	expandedBytes      = 2 << 20                // aim for what a response expands to
+	maxFetchBytes      = 64 << 20               // for a single batch that came in part
 	fetchWait          = 500 * time.Millisecond // how long the broker may wait for the first byte
 )
 
@@ -82,25 +82,31 @@ func (r *topicReader) Read(ctx context.Context, span Span, fn func([]rewrite.Rec
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	fetched := make(chan []piece, 1)
+	fetched := make(chan response, 1)
 	var fetchErr error // written before fetched is closed
+	room := &room{gate: r.cluster.reading}
+	defer room.close()
 	go func() {
 		defer close(fetched)
-		fetchErr = r.fetchAll(ctx, span, fetched)
+		fetchErr = r.fetchAll(ctx, span, room, fetched)
 	}()
+	budget := r.cluster.env.budget()
 	var records []rewrite.Record
 	for {
-		var pieces []piece
+		var got response
 		var more bool
 		select {
-		case pieces, more = <-fetched:
+		case got, more = <-fetched:
 		case <-ctx.Done():
 			return stats, ctx.Err()
 		}
 		if !more {
 			return stats, fetchErr
 		}
-		for _, piece := range pieces {
+		if err := budget.check(); err != nil {
+			return stats, err
+		}
+		for _, piece := range got.pieces {
 			var err error
 			if records, err = piece.records(records[:0], span.Partition); err != nil {
 				return stats, r.failure(span.Partition, piece.batch.FirstOffset, err)
@@ -120,18 +126,76 @@ func (r *topicReader) Read(ctx context.Context, span Span, fn func([]rewrite.Rec
 				return stats, err
 			}
 		}
+		room.leave(got.room)
 	}
 }
 
+// response is what one fetch brought.
+type response struct {
+	pieces []piece
+	room   int64 // that it takes in the gate for large responses
+}
+
+// room is what one Read takes of the gate for large responses. Where a Read
+// ends early, what is still on its way gives its room back, too.
+type room struct {
+	gate   *gate
+	mu     sync.Mutex
+	taken  int64
+	closed bool
+}
+
+func (r *room) enter(ctx context.Context, n int64) (int64, error) {
+	n, err := r.gate.enter(ctx, n)
+	if err != nil {
+		return 0, err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed {
+		r.gate.leave(n)
+		return 0, context.Canceled
+	}
+	r.taken += n
+	return n, nil
+}
+
+func (r *room) leave(n int64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed || n == 0 {
+		return
+	}
+	r.taken -= n
+	r.gate.leave(n)
+}
+
+func (r *room) close() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.closed = true
+	r.gate.leave(r.taken)
+}
+
 // fetchAll fetches a span until its end and sends what each response held.
-func (r *topicReader) fetchAll(ctx context.Context, span Span, out chan<- []piece) error {
+func (r *topicReader) fetchAll(ctx context.Context, span Span, room *room, out chan<- response) error {
 	link := r.cluster.newLink()
 	defer link.close()
-	at := cursor{pos: span.From, end: span.To, maxBytes: cmp.Or(r.fetchBytes, firstFetchBytes)}
+	budget := r.cluster.env.budget()
+	at := cursor{pos: span.From, end: span.To, maxBytes: cmp.Or(r.fetchBytes, firstFetchBytes), aim: budget.expanded}
 	wait := newBackoff(r.cluster.patience)
 	for at.pos < at.end {
 		before := at.pos
-		block, err := r.fetch(link, span.Partition, at.pos, at.maxBytes)
+		// Only what is large waits, and only once it is known to be: the first
+		// large batch of a partition is not.
+		var taken int64
+		if at.expanded > 2*at.aim {
+			var err error
+			if taken, err = room.enter(ctx, at.expanded); err != nil {
+				return err
+			}
+		}
+		block, err := r.fetch(link, span.Partition, at.pos, at.fetchBytes())
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
@@ -145,8 +209,17 @@ func (r *topicReader) fetchAll(ctx context.Context, span Span, out chan<- []piec
 			if gone := r.outOfRange(ctx, span, at.pos); gone != nil {
 				return gone
 			}
+		case undecodable(err) && at.alone == 0:
+			// It may be any batch of the response. One at a time, those before it
+			// are read and it can be named.
+			at.alone = batchesAlone
+			room.leave(taken)
+			if err := link.renew(r.topic); err != nil && !transient(err) {
+				return r.failure(span.Partition, at.pos, err)
+			}
+			continue
 		case err != nil && !transient(err):
-			return r.failure(span.Partition, at.pos, err)
+			return r.failure(span.Partition, at.pos, budget.explain(err))
 		case err == nil && verdict == tailGone:
 			return nil
 		case err == nil && at.pos > before:
@@ -155,19 +228,24 @@ func (r *topicReader) fetchAll(ctx context.Context, span Span, out chan<- []piec
 			at.adapt(pieces)
 			if len(pieces) > 0 {
 				select {
-				case out <- pieces:
+				case out <- response{pieces, taken}:
 				case <-ctx.Done():
 					return ctx.Err()
 				}
+				continue
 			}
+			room.leave(taken)
 			continue
 		case err == nil && verdict == needsMore:
+			room.leave(taken)
+			at.alone = 0 // an old broker: see fetchBytes
 			if at.maxBytes >= maxFetchBytes {
-				return r.failure(span.Partition, at.pos, errUndecodable)
+				return r.failure(span.Partition, at.pos, budget.explain(errUndecodable))
 			}
 			at.maxBytes = min(2*at.maxBytes, maxFetchBytes)
 			continue
 		}
+		room.leave(taken)
 		// Nothing moved: the leader is elsewhere, the request was throttled,
 		// or the log is behind the captured end for now.
 		if err != nil {
@@ -201,7 +279,7 @@ func (r *topicReader) fetch(link *link, partition int32, offset int64, maxBytes 
 		Version:      11,
 		MaxWaitTime:  int32(fetchWait / time.Millisecond),
 		MinBytes:     1,
-		MaxBytes:     maxFetchBytes,        // the partition's own limit decides
+		MaxBytes:     math.MaxInt32,        // the partition's own limit decides
 		Isolation:    sarama.ReadCommitted, // the only level that lists aborted transactions
 		SessionEpoch: -1,
 	}
@@ -249,29 +327,68 @@ func (r *topicReader) failure(partition int32, offset int64, err error) error {
 // count is more than what the batch holds, and also when the count is more than
 // the number of bytes from there to the end of the response. So it cannot read
 // the last batch of a log if that is compressed to less than a byte a record.
-var errUndecodable = fmt.Errorf("a batch that is larger than %d MiB, or damaged, or the last of its log and compressed to less than a byte a record", maxFetchBytes>>20)
+var errUndecodable = errors.New("it does not fit, or is damaged, or is the last of its log and compressed to less than a byte a record")
+
+// undecodable says whether an error is about what a response holds, so that it
+// may be about any batch of it.
+func undecodable(err error) bool {
+	var malformed sarama.PacketDecodingError
+	return errors.Is(err, sarama.ErrDecompressedBatchTooLarge) || errors.As(err, &malformed)
+}
+
+// explain says what memory has to do with a batch that could not be read.
+func (b budget) explain(err error) error {
+	switch {
+	case errors.Is(err, sarama.ErrDecompressedBatchTooLarge):
+		return &Failure{Kind: ErrPreflight, What: fmt.Sprintf("the batch that begins here expands to more than %s, the most with a memory limit of %s", memoryText(b.largestBatch), memoryText(b.total)),
+			Do: fmt.Sprintf("run the same command with more memory: --memory %s takes a batch that expands to twice as much. If no memory is enough, the batch was made to exhaust its readers: the topic's writer must be asked for it", memoryText(2*b.total))}
+	case undecodable(err), errors.Is(err, errUndecodable):
+		return &Failure{What: fmt.Sprintf("the batch that begins here cannot be read; a memory limit of %s takes batches of up to %s", memoryText(b.total), memoryText(b.largestBatch)), Cause: err,
+			Do: fmt.Sprintf("if the topic takes batches that are larger (max.message.bytes), run the same command with more memory: --memory %s takes twice as much. If that changes nothing, the batch is damaged", memoryText(2*b.total))}
+	}
+	return err
+}
 
 // cursor is the position of one read and what is needed to move it.
 type cursor struct {
 	pos, end int64
 	maxBytes int32
+	alone    int   // so many responses are to hold no more than one batch
+	aim      int64 // for what a response expands to
+	expanded int64 // what the last response expanded to
 	aborts   abortedProducers
 }
 
+// batchesAlone is how many batches are fetched one by one after a response that
+// could not be decoded.
+const batchesAlone = 100
+
+// fetchBytes is the size of the next fetch. A broker sends the first batch as a
+// whole, whatever the size. (Those before Kafka 0.10.1 do not: then it grows.)
+func (c *cursor) fetchBytes() int32 {
+	if c.alone > 0 {
+		return 1
+	}
+	return c.maxBytes
+}
+
 // adapt chooses the size of the next fetch by how much the last one expanded
-// to. It moves by at most a factor of two, so that one odd batch does no harm.
+// to: down at once, up step by step.
 func (c *cursor) adapt(pieces []piece) {
-	expanded := 0
+	c.expanded = 0
 	for _, piece := range pieces {
 		size, _ := storedSize(piece.batch)
-		expanded += size
+		c.expanded += int64(size)
 	}
-	if expanded == 0 {
+	if c.alone > 0 {
+		c.alone--
 		return
 	}
-	next := int64(c.maxBytes) * expandedBytes / int64(expanded)
-	next = min(max(next, int64(c.maxBytes)/2), 2*int64(c.maxBytes))
-	c.maxBytes = int32(min(max(next, smallestFetchBytes), largestFetchBytes))
+	if c.expanded == 0 {
+		return
+	}
+	next := int64(c.maxBytes) * c.aim / c.expanded
+	c.maxBytes = int32(clamp(min(next, 4*int64(c.maxBytes)), smallestFetchBytes, largestFetchBytes))
 }
 
 // verdict says what a response that moved nothing means.

@@ -26,12 +26,10 @@ type entry struct {
 	occupied  bool // on the target alone, though the source has a record in its place
 }
 
-// reconcileMemory bounds the entries in memory. With more records in question
-// than fit, both topics are read once more for each part of the key space.
-const (
-	reconcileMemory = 64 << 20
-	entryBytes      = 128 // an entry, and its share of what is settled afterwards
-)
+// entryBytes is what an entry takes, and its share of what is settled afterwards.
+// With more records in question than the comparison's memory takes, both topics
+// are read once more for each part of the key space.
+const entryBytes = 128
 
 // outcome is what a comparison found.
 type outcome struct {
@@ -172,7 +170,7 @@ func (r *reconciler) collectTarget(ctx context.Context) error {
 			spans = append(spans, Span{int32(partition), r.scan.starts[partition], end})
 		}
 	}
-	return eachSpan(ctx, spans, func(ctx context.Context, span Span) error {
+	return eachSpan(ctx, r.readers, spans, func(ctx context.Context, span Span) error {
 		var key keycodec.Key
 		_, err := r.target.Read(ctx, span, func(records []rewrite.Record) error {
 			for i := range records {
@@ -306,7 +304,7 @@ func (r *reconciler) settle(ctx context.Context) error {
 		byPartition[partition] = run
 		spans = append(spans, Span{partition, run[0].source.Offset, ends[partition]})
 	}
-	err = eachSpan(ctx, spans, func(ctx context.Context, span Span) error {
+	err = eachSpan(ctx, r.readers, spans, func(ctx context.Context, span Span) error {
 		return r.settlePartition(ctx, span, byPartition[span.Partition])
 	})
 	if err != nil {

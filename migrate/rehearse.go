@@ -61,8 +61,8 @@ func (o RehearseOptions) Validate() error {
 //
 // Of a state only digests are kept, at most 47 bytes for each state key and as
 // much for each business key. With more keys than keysAtOnce both topics are
-// read once for each part of the key space, so memory is bounded by about one
-// gigabyte whatever the topics hold.
+// read once for each part of the key space, so memory is bounded whatever the
+// topics hold: by half of --memory, or a gigabyte without it.
 func Rehearse(ctx context.Context, o RehearseOptions, env Environment) (*report.Rehearse, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
@@ -200,7 +200,7 @@ func (r *rehearser) setStage(ctx context.Context) (*stage, error) {
 		source:    &topicReader{cluster: r.sides.source, topic: p.Source.Topic},
 		target:    &topicReader{cluster: r.sides.target, topic: p.Target.Topic},
 		sourceLog: logRanges(sourceStarts, sourceEnds), targetLog: logRanges(targetStarts, targetEnds), captured: p.ends(),
-		rules: r.rules, prints: newFingerprinter(), hasher: newHasher(), keysAtOnce: keysAtOnce,
+		rules: r.rules, prints: newFingerprinter(), hasher: newHasher(), keysAtOnce: r.env.budget().keysReplayed, readers: r.env.budget().readers,
 		count: &counter{progress: r.env.Progress},
 	}, nil
 }
@@ -343,9 +343,6 @@ func endsOf(log []logRange) []int64 {
 	return ends
 }
 
-// keysAtOnce bounds the state keys of one replay: a gigabyte of tables.
-const keysAtOnce = 12 << 20
-
 // stage is both topics as a rehearsal finds them.
 type stage struct {
 	source, target       Source
@@ -354,7 +351,8 @@ type stage struct {
 	rules                rewrite.Rules
 	prints               fingerprinter
 	hasher               hasher
-	keysAtOnce           int64
+	keysAtOnce           int64 // of one replay
+	readers              int
 	count                *counter
 }
 
@@ -522,7 +520,7 @@ func (p *pass) run(ctx context.Context, source, target []Span) error {
 // replay reads the spans of one topic, several at a time, and hands on what it
 // observes in each.
 func (p *pass) replay(ctx context.Context, from Source, spans []Span, onTarget bool, out *report.Replay, take func(*observation)) error {
-	return eachSpan(ctx, spans, func(ctx context.Context, span Span) error {
+	return eachSpan(ctx, p.stage.readers, spans, func(ctx context.Context, span Span) error {
 		o, err := newObserver(p, onTarget)
 		if err != nil {
 			return err
@@ -821,7 +819,7 @@ func (s *stage) translate(ctx context.Context, markers []marker) ([]marker, erro
 			spans = append(spans, Span{int32(partition), log.start, log.end})
 		}
 	}
-	err := eachSpan(ctx, spans, func(ctx context.Context, span Span) error {
+	err := eachSpan(ctx, s.readers, spans, func(ctx context.Context, span Span) error {
 		found := positions[span.Partition]
 		position := span.From
 		_, err := s.target.Read(ctx, span, func(records []rewrite.Record) error {

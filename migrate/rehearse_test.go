@@ -373,7 +373,7 @@ func stageOf(r *rand.Rand, p past, target *pastLog) *stage {
 		panic(err)
 	}
 	return &stage{source: p.source, target: target, sourceLog: p.source.ranges, targetLog: target.ranges, captured: endsOf(p.source.ranges),
-		rules: rules, prints: newFingerprinter(), hasher: newHasher(), keysAtOnce: 40 + r.Int64N(1000), count: &counter{progress: NoProgress{}}}
+		rules: rules, prints: newFingerprinter(), hasher: newHasher(), readers: 4, keysAtOnce: 40 + r.Int64N(1000), count: &counter{progress: NoProgress{}}}
 }
 
 // check rehearses a marker under every runtime and compares with the model. It

@@ -176,7 +176,7 @@ func (r *replayer) scan(ctx context.Context, next *plan, c *capture, rules rewri
 		return err
 	}
 	var mu sync.Mutex
-	err = eachSpan(ctx, c.spans(), func(ctx context.Context, span Span) error {
+	err = eachSpan(ctx, r.env.budget().readers, c.spans(), func(ctx context.Context, span Span) error {
 		t, err := newTally(rules, prints, span.Partition, next.Source.Partitions)
 		if err != nil {
 			return err

@@ -1,6 +1,7 @@
 package migrate
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -40,8 +41,7 @@ type Sink interface {
 // few requests; the memory for all of them is shared by the target partitions.
 const (
 	largestBatch  = 800 << 10
-	smallestBatch = 64 << 10
-	batchMemory   = 32 << 20
+	smallestBatch = 16 << 10
 	// recordOverhead bounds what a record takes in a batch beside its payload:
 	// attributes, lengths and deltas as variable-length integers.
 	recordOverhead = 32
@@ -53,9 +53,9 @@ const (
 // batchSize is how much a batch may hold before compression, so that it stays
 // below the limit after it: compressed, what cannot be compressed takes a frame
 // and a few bytes for each block more than raw.
-func batchSize(partitions, limit int) int {
+func batchSize(partitions, limit int, memory int64) int {
 	room := limit - batchOverhead - limit/1024 - 64
-	return min(largestBatch, max(smallestBatch, batchMemory/(2*partitions)), max(1, room))
+	return min(largestBatch, max(smallestBatch, int(memory)/(2*partitions)), max(1, room))
 }
 
 // producer is the identity under which a topic is written.
@@ -73,6 +73,7 @@ type topicWriter struct {
 	producer   producer
 	codec      sarama.CompressionCodec
 	partitions []*targetPartition
+	huge       *gate            // for records that are larger than a batch should be
 	queues     []chan *outgoing // one for each sender
 	senders    sync.WaitGroup
 	stop       context.CancelCauseFunc // stops the senders after a failure
@@ -93,9 +94,10 @@ type targetPartition struct {
 // newTopicWriter starts the senders. limit is the topic's max.message.bytes.
 func newTopicWriter(c *cluster, topic string, partitions int, p producer, codec sarama.CompressionCodec, limit int) *topicWriter {
 	ctx, stop := context.WithCancelCause(context.Background())
-	w := &topicWriter{cluster: c, topic: topic, producer: p, codec: codec, ctx: ctx, stop: stop}
+	budget := c.env.budget()
+	w := &topicWriter{cluster: c, topic: topic, producer: p, codec: codec, ctx: ctx, stop: stop, huge: newGate(budget.hugeAtOnce)}
 	w.lastAcked.Store(p.since.UnixNano())
-	size := batchSize(partitions, limit)
+	size := batchSize(partitions, limit, budget.batches)
 	for partition := range partitions {
 		target := &targetPartition{free: make(chan *outgoing, 2)}
 		for range cap(target.free) {
@@ -106,7 +108,7 @@ func newTopicWriter(c *cluster, topic string, partitions int, p producer, codec 
 	// A partition always goes through the same sender, which keeps its batches
 	// in order and one at a time. With 64 partitions on Apache Kafka, two cores for
 	// both, 16 senders were 15 % faster than 8; on the embedded broker the same.
-	for range min(partitions, 16) {
+	for range min(partitions, budget.senders) {
 		// Both batches of every partition fit, so queueing never blocks.
 		queue := make(chan *outgoing, 2*partitions)
 		w.queues = append(w.queues, queue)
@@ -138,7 +140,28 @@ func (w *topicWriter) Write(ctx context.Context, partition int32, r *rewrite.Rec
 			return ctx.Err()
 		}
 	}
+	if size := wireSize(r); size > target.filling.size {
+		return w.writeHuge(ctx, target, r, size)
+	}
 	target.filling.add(r)
+	return nil
+}
+
+// writeHuge sends a record that is larger than a batch should be, alone and at
+// once: while it waited for company, it would keep others like it waiting.
+func (w *topicWriter) writeHuge(ctx context.Context, target *targetPartition, r *rewrite.Record, size int) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(w.ctx, cancel)()
+	taken, err := w.huge.enter(ctx, int64(size))
+	if err != nil {
+		target.free <- target.filling // empty: it must not be sent
+		target.filling = nil
+		return cmp.Or(context.Cause(w.ctx), err)
+	}
+	target.filling.add(r)
+	target.filling.huge = taken
+	w.enqueue(target)
 	return nil
 }
 
@@ -232,6 +255,7 @@ func (w *topicWriter) send(queue <-chan *outgoing) {
 			}
 			w.lastAcked.Store(time.Now().UnixNano())
 			w.acked.Add(int64(len(batch.records)))
+			w.huge.leave(batch.huge)
 			batch.reset()
 			w.partitions[batch.partition].free <- batch
 		}
@@ -362,6 +386,7 @@ type outgoing struct {
 	headerPs []*sarama.RecordHeader
 	stamps   []int64
 	first    string // provenance of the first record, for errors
+	huge     int64  // what it takes of the writer's gate
 	padding  bool   // it holds padding and nothing else
 }
 
@@ -466,7 +491,7 @@ func (b *outgoing) build(p producer, sequence int32, codec sarama.CompressionCod
 }
 
 func (b *outgoing) reset() {
-	b.used = 0
+	b.used, b.huge = 0, 0
 	b.arena = b.arena[:0]
 	if cap(b.arena) > 2*b.size {
 		// One huge record must not hold its memory to the end.

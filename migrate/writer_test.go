@@ -991,7 +991,7 @@ func TestWriterRespectsMaxMessageBytes(t *testing.T) {
 	writerEach(t, cases, func(t *testing.T, c limited) {
 		w := newWriterTopic(t, broker, 1, map[string]string{"max.message.bytes": strconv.Itoa(c.limit)})
 		to := w.open(w.lock(), c.codec, c.limit)
-		size := batchSize(1, c.limit)
+		size := batchSize(1, c.limit, 32<<20)
 		if size > c.limit || size < c.limit/2 {
 			t.Fatalf("batches of %d bytes for a limit of %d", size, c.limit)
 		}
