@@ -108,6 +108,7 @@ type applier struct {
 	captures []capture        // of the plan, with what the division has of them
 	phase    string           // the command that goes on after an interruption
 	replay   *replayer        // of a round that the plan does not have yet, or nil
+	main     *applier         // that this one writes the quarantine topic for, or nil
 
 	comparison   *comparison
 	scan         *targetScan
@@ -140,6 +141,9 @@ func (a *applier) run(ctx context.Context) error {
 		return err
 	}
 	if err := a.openTarget(ctx); err != nil {
+		return err
+	}
+	if err := a.setAside(ctx); err != nil {
 		return err
 	}
 	a.captures = divided(a.plan.Captures, a.division)
@@ -188,7 +192,7 @@ func (a *applier) run(ctx context.Context) error {
 // before the first write.
 func (a *applier) openTarget(ctx context.Context) error {
 	p, c := a.plan, a.sides.target
-	known, err := a.dir.knownTarget(evidenceFile(a.division))
+	known, err := p.knownTarget(a.dir, evidenceFile(a.division))
 	if err != nil {
 		return err
 	}
@@ -235,6 +239,9 @@ func (a *applier) preflight(ctx context.Context, target topicState) error {
 		}
 		found.checkPartitions("target", target, minInSync, false)
 		found.checkTargetConfigs(configs, p.lastingConfigs(), p.extremes(), a.env.Now().UnixMilli())
+		if !p.isAside {
+			found.checkCleanup(configs)
+		}
 	}
 	refused := found.failure(fmt.Sprintf("%s is not fit to take the records; nothing was written to it", p.Target.Topic),
 		"change what is named above; a topic that apply created just now and that is still empty can be deleted")
@@ -254,7 +261,7 @@ func (p *plan) extremes() extremes {
 
 // knownTarget is the topic id that an earlier apply of this run directory wrote
 // to, by its evidence in the file name, or "".
-func (d runDir) knownTarget(name string) (string, error) {
+func (p *plan) knownTarget(d runDir, name string) (string, error) {
 	exists, err := d.has(name)
 	if err != nil || !exists {
 		return "", err
@@ -264,7 +271,13 @@ func (d runDir) knownTarget(name string) (string, error) {
 		return "", &Failure{Kind: ErrChanged, What: "cannot read the evidence of the apply before", Cause: err,
 			Do: "if the file is damaged, delete it: apply finds out from the target where to go on"}
 	}
-	return earlier.Target.ID, nil
+	if !p.isAside {
+		return earlier.Target.ID, nil
+	}
+	if earlier.Quarantine == nil {
+		return "", nil
+	}
+	return earlier.Quarantine.ID, nil
 }
 
 // scanTarget reads what is on the target, before anything is written.
@@ -398,7 +411,7 @@ func (a *applier) takeOver(ctx context.Context) error {
 	}
 	a.firstRead = a.env.Now()
 	a.writer = newTopicWriter(c, p.Target.Topic, int(p.Target.Partitions), identity, codec, a.limit)
-	a.acked.Store(&a.writer.acked)
+	cmp.Or(a.main, a).acked.Store(&a.writer.acked)
 	if err := a.fence(ctx); err != nil {
 		return cmp.Or(err, a.closeWriter())
 	}
@@ -711,6 +724,9 @@ func (a *applier) finish(ctx context.Context) error {
 	}
 	if err := a.checkSettings(ctx); err != nil {
 		return err
+	}
+	if a.main != nil {
+		return nil // the rest is up to the apply that this one is a part of
 	}
 	grown, live := a.plan.liveFailure(ends, a.options.AllowLiveSource)
 	e.LiveSource = grown > 0

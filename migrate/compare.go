@@ -57,7 +57,7 @@ func (h hasher) of(key, value []byte, headers []rewrite.Header, timestamp int64)
 	return c
 }
 
-func (h hasher) key(key []byte) uint64 { return maphash.Bytes(h.seed, key) }
+func (h hasher) key(key []byte) uint64 { return h.nullable(key) }
 
 // nullable digests bytes that may be null, which is not the same as empty.
 func (h hasher) nullable(data []byte) uint64 {
@@ -143,7 +143,7 @@ func newComparison(p *plan, rules rewrite.Rules, s *sides, prints fingerprinter)
 	source := &topicReader{cluster: s.source, topic: p.Source.Topic, skipAborted: p.Isolation == IsolationCommitted}
 	return &comparison{
 		plan: p, hasher: newHasher(), captures: p.Captures, own: p.Captures,
-		demand: demand{source: source, rules: rules, prints: prints, count: count},
+		demand: demand{source: source, rules: rules, aside: p.isAside, prints: prints, count: count},
 		target: &topicReader{cluster: s.target, topic: p.Target.Topic},
 		sourceEnds: func(ctx context.Context) ([]int64, error) {
 			return readableEnds(ctx, s.source, p)
@@ -375,7 +375,11 @@ func (t *targetPartitionScan) record(r *rewrite.Record) {
 	if align := t.captures[number].AlignTo; align != nil && r.Offset < align[r.Partition] {
 		t.offence("alignment", r, source, fmt.Sprintf("it lies before offset %d, where an old marker may point", align[r.Partition]))
 	}
-	t.checkKey(r, source)
+	if t.demand.aside {
+		t.checkHome(r, source)
+	} else {
+		t.checkKey(r, source)
+	}
 	pair.add(p.Offset, t.hasher.of(r.Key, r.Value, headers, r.Timestamp))
 }
 
@@ -396,6 +400,13 @@ func (t *targetPartitionScan) checkKey(r *rewrite.Record, source *report.Positio
 	t.encoded = encoded
 	if err != nil || !bytes.Equal(encoded, r.Key) {
 		t.offence("key", r, source, fmt.Sprintf("it is not the canonical %s form", to.Name()))
+	}
+}
+
+// checkHome demands that a record is kept aside in the partition it came from.
+func (t *targetPartitionScan) checkHome(r *rewrite.Record, source *report.Position) {
+	if source.Partition != r.Partition {
+		t.offence("partition", r, source, "it is not in the partition that it came from")
 	}
 }
 

@@ -1,6 +1,7 @@
 package migrate
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -58,7 +59,10 @@ type PlanOptions struct {
 	From, To       string // names of key formats
 	Partitioner    string
 	OnUnparseable  rewrite.Policy
-	History        rewrite.History
+	// QuarantineTopic takes quarantined records instead of a file of the run
+	// directory; "" for the file.
+	QuarantineTopic string
+	History         rewrite.History
 	ForRelease04
 
 	Repairs            string // path of a repairs file, or ""
@@ -121,7 +125,7 @@ func (o PlanOptions) Validate() error {
 	if _, err := o.alignment(); err != nil {
 		return err
 	}
-	if err := o.validateRules(); err != nil {
+	if err := cmp.Or(o.validateRules(), o.validateQuarantineTopic()); err != nil {
 		return err
 	}
 	if o.MaxPadding < 0 {

@@ -14,6 +14,7 @@ import (
 type demand struct {
 	source Source
 	rules  rewrite.Rules
+	aside  bool // of the quarantine topic, not of the target
 	prints fingerprinter
 	count  *counter // positions passed
 }
@@ -46,7 +47,7 @@ func (d demand) each(ctx context.Context, span Span, from int64, fn func(*rewrit
 					lastOfKey = *offset
 				}
 			}
-			decision, err := decider.Decide(record, lastOfKey)
+			decision, err := d.decide(decider, record, lastOfKey)
 			if err != nil {
 				return err
 			}
@@ -64,6 +65,15 @@ func (d demand) each(ctx context.Context, span Span, from int64, fn func(*rewrit
 		d.count.add(span.To - position) // a hole at the end is passed too
 	}
 	return stats, err
+}
+
+// decide is the decision on one record.
+func (d demand) decide(decider *rewrite.Decider, r *rewrite.Record, last int64) (rewrite.Decision, error) {
+	decision, err := decider.Decide(r, last)
+	if err == nil && d.aside && decision.Action != rewrite.Refuse {
+		decision = decision.Aside(r)
+	}
+	return decision, err
 }
 
 // eachSpan runs fn for every span, until one fails. How many readers there are at

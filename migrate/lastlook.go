@@ -102,6 +102,9 @@ func (a *applier) checkSettings(ctx context.Context) error {
 	}
 	var found preflight
 	found.checkTargetConfigs(configs, a.plan.lastingConfigs(), a.plan.extremes(), a.env.Now().UnixMilli())
+	if !a.plan.isAside {
+		found.checkCleanup(configs)
+	}
 	if len(found) == 0 {
 		return nil
 	}

@@ -59,12 +59,16 @@ func (o PlanOptions) sameAs(dir runDir) error {
 	if err != nil {
 		return err
 	}
+	quarantine := ""
+	if p.Quarantine != nil {
+		quarantine = p.Quarantine.Topic
+	}
 	for _, option := range []struct{ flag, given, planned string }{
 		{"--source", o.Source, p.Source.Topic}, {"--target", o.Target, p.Target.Topic},
 		{"--from", o.From, p.From}, {"--to", o.To, p.To}, {"--partitioner", o.Partitioner, p.Partitioner},
 		{"--on-unparseable", string(o.OnUnparseable), string(p.OnUnparseable)}, {"--history", string(o.History), string(p.History)},
 		{"--align", align, p.Align}, {"--isolation-level", o.Isolation, p.Isolation},
-		{"--on-collision", o.OnCollision, p.OnCollision},
+		{"--on-collision", o.OnCollision, p.OnCollision}, {"--quarantine-topic", o.QuarantineTopic, quarantine},
 	} {
 		if option.given != option.planned {
 			return usage(fmt.Sprintf("%s holds a plan with %s %s, not %s", string(dir), option.flag, option.planned, option.given),

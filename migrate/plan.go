@@ -178,9 +178,12 @@ func (pl *planner) describe(ctx context.Context) error {
 		return usage(fmt.Sprintf("source and target are the same topic, %s, of the same cluster", o.Source), "rekey never writes to the source: name a new topic with --target")
 	}
 	if exists {
-		if err := pl.existingTarget(ctx); err != nil {
+		if err := pl.existingTopic(ctx, pl.target, &p.Target); err != nil {
 			return err
 		}
+	}
+	if err := pl.quarantineTopic(ctx); err != nil {
+		return err
 	}
 	if err := pl.chooseRepairs(); err != nil {
 		return err
@@ -213,22 +216,21 @@ func sourceTopic(ctx context.Context, c *cluster, name string) (topicState, erro
 	return state, err
 }
 
-// existingTarget accepts a target that exists only if it is empty and has the
+// existingTopic accepts a target that exists only if it is empty and has the
 // right number of partitions.
-func (pl *planner) existingTarget(ctx context.Context) error {
-	p := pl.plan
-	p.Target.TopicID = pl.target.id
-	if have := int32(len(pl.target.partitions)); have != p.Target.Partitions {
-		return &Failure{Kind: ErrPreflight, What: fmt.Sprintf("the target topic %s exists with %d partitions, the plan needs %d", p.Target.Topic, have, p.Target.Partitions),
+func (pl *planner) existingTopic(ctx context.Context, state topicState, target *planTarget) error {
+	target.TopicID = state.id
+	if have := int32(len(state.partitions)); have != target.Partitions {
+		return &Failure{Kind: ErrPreflight, What: fmt.Sprintf("the target topic %s exists with %d partitions, the plan needs %d", target.Topic, have, target.Partitions),
 			Do: "name a target that does not exist; apply creates it"}
 	}
-	starts, ends, err := bounds(ctx, pl.sides.target, p.Target.Topic, len(pl.target.partitions))
+	starts, ends, err := bounds(ctx, pl.sides.target, target.Topic, len(state.partitions))
 	if err != nil {
 		return err
 	}
 	for partition := range ends {
 		if starts[partition] < ends[partition] {
-			return &Failure{Kind: ErrPreflight, What: fmt.Sprintf("the target topic %s exists and is not empty: partition %d has offsets %d to %d", p.Target.Topic, partition, starts[partition], ends[partition]-1),
+			return &Failure{Kind: ErrPreflight, What: fmt.Sprintf("the target topic %s exists and is not empty: partition %d has offsets %d to %d", target.Topic, partition, starts[partition], ends[partition]-1),
 				Do: "name a target that does not exist. If an earlier run wrote it, go on with that run's --run-dir"}
 		}
 	}
@@ -378,6 +380,11 @@ func (pl *planner) scanAndSeal(ctx context.Context) (*report.Report, error) {
 			c.Flows = append(c.Flows, f)
 		}
 	}
+	for _, f := range total.aside {
+		if f.Records > 0 {
+			c.Aside, c.AsideExtremes = append(c.Aside, f), &total.asideExtremes
+		}
+	}
 	if pl.plan.Compression == "" {
 		pl.plan.Compression = mostUsed(total.batches)
 	}
@@ -462,6 +469,7 @@ func (pl *planner) scan(ctx context.Context, bad *badKeys, spools spools) (*tall
 		if err != nil {
 			return err
 		}
+		t.setsAside = p.Quarantine != nil
 		tallies[span.Partition] = t
 		var watch watcher
 		if bad != nil {
@@ -480,7 +488,7 @@ func (pl *planner) scan(ctx context.Context, bad *badKeys, spools spools) (*tall
 					return err
 				}
 			}
-			if d.Action == rewrite.Quarantine {
+			if d.Action == rewrite.Quarantine && p.Quarantine == nil {
 				if err := spools[span.Partition].add(newQuarantined(r, &d)); err != nil {
 					return err
 				}
@@ -502,7 +510,7 @@ func (pl *planner) scan(ctx context.Context, bad *badKeys, spools spools) (*tall
 	if err != nil {
 		return nil, err
 	}
-	total.flows = nil
+	total.flows, total.aside = nil, nil
 	total.recordsBy = make([]int64, p.Source.Partitions)
 	for partition, t := range tallies {
 		if t != nil {

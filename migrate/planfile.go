@@ -29,6 +29,9 @@ type plan struct {
 	CreatedAt time.Time  `json:"created_at"`
 	Source    planSource `json:"source"`
 	Target    planTarget `json:"target"`
+	// Quarantine is the topic that quarantined records go to; nil for a file.
+	Quarantine *planTarget `json:"quarantine_topic,omitempty"`
+	isAside    bool        // the view of that topic, see aside.go
 
 	From          string          `json:"from"`
 	To            string          `json:"to"`
@@ -88,6 +91,9 @@ type capture struct {
 	Flows     []flow  `json:"flows"` // what belongs on the target, by pair of partitions
 	// Extremes are of the records that belong on the target.
 	Extremes extremes `json:"extremes"`
+	// Aside and AsideExtremes are the same for the quarantine topic.
+	Aside         []flow    `json:"quarantine_flows,omitempty"`
+	AsideExtremes *extremes `json:"quarantine_extremes,omitempty"`
 }
 
 // extremes are the records that a target is most likely to refuse, with their
@@ -302,6 +308,11 @@ func (p *plan) check() error {
 		}
 		if c.AlignTo != nil && len(c.AlignTo) != int(p.Target.Partitions) {
 			return fmt.Errorf("capture %d does not align %d partitions", i, p.Target.Partitions)
+		}
+		for _, f := range c.Aside {
+			if f.Source < 0 || f.Source >= p.Source.Partitions || f.Target != f.Source || f.Round != 0 || p.Quarantine == nil || p.Quarantine.Partitions != p.Source.Partitions {
+				return fmt.Errorf("capture %d quarantines from partition %d to %d", i, f.Source, f.Target)
+			}
 		}
 		for _, f := range c.Flows {
 			if f.Source < 0 || f.Source >= p.Source.Partitions || f.Target < 0 || f.Target >= p.Target.Partitions {

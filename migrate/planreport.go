@@ -260,7 +260,11 @@ func (pl *planner) warnings(t *tally) {
 	find(report.Note, "dropped", t.counts.Dropped, "Records dropped because a repair says so: %d", "The repairs of the report list their keys.", "")
 	find(report.Warning, "copied", t.counts.Copied, "Records that keep a key that cannot be parsed: %d",
 		"Release 0.1-0.3 throws on lookups as long as they are there; release 0.4 refuses the topic.", "prefer --on-unparseable quarantine")
-	find(report.Note, "quarantined", t.counts.Quarantined, "Records set aside in quarantine.jsonl and not copied: %d", "", "")
+	place := quarantineFileName
+	if pl.plan.Quarantine != nil {
+		place = "the topic " + pl.plan.Quarantine.Topic
+	}
+	find(report.Note, "quarantined", t.counts.Quarantined, "Records set aside in "+strings.ReplaceAll(place, "%", "%%")+" and not copied: %d", "", "")
 	if retention := pl.plan.Source.DeleteRetentionMS; retention >= 0 && milliseconds(retention) < longAway {
 		deadline := pl.plan.Captures[0].At.Add(milliseconds(retention))
 		pl.findings = append(pl.findings, report.Finding{Severity: report.Note, Code: "tombstone-deadline",
@@ -302,7 +306,11 @@ func shellQuote(word string) string {
 }
 
 func rollback(p *plan) string {
-	return fmt.Sprintf("keep using %s: nothing was or will be written to it. Delete %s if it exists.", p.Source.Topic, p.Target.Topic)
+	undo := fmt.Sprintf("keep using %s: nothing was or will be written to it. Delete %s if it exists.", p.Source.Topic, p.Target.Topic)
+	if p.Quarantine != nil {
+		undo += fmt.Sprintf(" Delete %s, too.", p.Quarantine.Topic)
+	}
+	return undo
 }
 
 // read is the content of a file of the run directory.

@@ -196,6 +196,9 @@ func (r *reconciler) collectTarget(ctx context.Context) error {
 // can be in, by the rules that the plan has for keys of its kind.
 func (r *reconciler) belongs(record *rewrite.Record, source int32, key *keycodec.Key) bool {
 	rules := r.demand.rules
+	if r.demand.aside {
+		return record.Partition == source
+	}
 	copied := rules.Copies(record.Key)
 	if copied && record.Partition == rewrite.CopiedPartition(source, rules) {
 		return true // whether it was copied as it is, only the source can tell
@@ -350,7 +353,7 @@ func (r *reconciler) settlePartition(ctx context.Context, span Span, unmatched [
 			for j := next; j < len(unmatched) && unmatched[j].source.Offset == record.Offset; j++ {
 				unmatched[j].occupied = true
 			}
-			d, err := decider.Decide(record, record.Offset)
+			d, err := r.demand.decide(decider, record, record.Offset)
 			if err != nil {
 				return err
 			}

@@ -215,7 +215,7 @@ func (r *rehearser) checkTarget(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	known, err := r.dir.knownTarget(applyFileName)
+	known, err := r.plan.knownTarget(r.dir, applyFileName)
 	if err != nil {
 		return err
 	}

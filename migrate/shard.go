@@ -248,5 +248,9 @@ func paddingRound(goals, next []int64, d rewrite.Division) (round []Span, missin
 }
 
 func (a *applier) writeEvidence() error {
+	if a.main != nil {
+		a.main.evidence.Quarantine.ID = a.evidence.Target.ID
+		return a.main.writeEvidence()
+	}
 	return a.dir.write(evidenceFile(a.division), func(w io.Writer) error { return report.WriteJSON(w, a.evidence) })
 }

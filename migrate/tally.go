@@ -33,11 +33,15 @@ type tally struct {
 	timed       int64 // records with a timestamp
 	batches     [5]int64
 
-	recordsBy []int64 // by source partition; only of the sum
+	recordsBy     []int64 // by source partition; only of the sum
+	aside         []flow  // to the quarantine topic; Records 0 where nothing flows
+	asideExtremes extremes
+
 	pruned    pruneTally
 	hints     hints
 	release04 *tally04 // nil for another target format
 	strays    *strays  // where to note records that are not at home, or nil
+	setsAside bool     // there is a quarantine topic
 
 	separator   int64 // records whose business key holds the separator
 	prunable    int64 // of those, ending in _digits: a prune could hit another key's state
@@ -66,6 +70,7 @@ func newTally(rules rewrite.Rules, prints fingerprinter, partition, sourcePartit
 			t.flows = append(t.flows, flow{Round: round, Source: partition, Target: target})
 		}
 	}
+	t.aside = []flow{{Source: partition, Target: partition}}
 	return t, nil
 }
 
@@ -121,7 +126,13 @@ func (t *tally) add(r *rewrite.Record, d rewrite.Decision) {
 		t.parsed(r, d, at)
 	}
 	if d.Action.OnTarget() {
+		t.flows[d.Round*t.rules.TargetPartitions+d.Partition].add(r.Offset)
 		t.onTarget(r, d, at)
+	}
+	if aside := d.Aside(r); t.setsAside && aside.Action.OnTarget() {
+		t.aside[0].add(r.Offset)
+		t.asideExtremes.add(r, &aside, at)
+		t.timestamp(r, at)
 	}
 }
 
@@ -216,13 +227,26 @@ func (t *tally) onTarget(r *rewrite.Record, d rewrite.Decision, at report.Positi
 	if d.Parsed != nil && keycodec.RuntimeRefuses(d.Key) {
 		t.refusedKeys++
 	}
-	f := &t.flows[d.Round*t.rules.TargetPartitions+d.Partition]
+	t.extremes.add(r, &d, at)
+	t.timestamp(r, at)
+}
+
+// add notes the record of a flow that comes next.
+func (f *flow) add(offset int64) {
 	if f.Records == 0 {
-		f.First = r.Offset
+		f.First = offset
 	}
 	f.Records++
-	f.Last = r.Offset
-	t.extremes.merge(extremes{Records: 1, Largest: targetSize(r, &d), LargestAt: at, Oldest: r.Timestamp, OldestAt: at, Newest: r.Timestamp, NewestAt: at})
+	f.Last = offset
+}
+
+// add notes a record that is to be written.
+func (e *extremes) add(r *rewrite.Record, d *rewrite.Decision, at report.Position) {
+	e.merge(extremes{Records: 1, Largest: targetSize(r, d), LargestAt: at, Oldest: r.Timestamp, OldestAt: at, Newest: r.Timestamp, NewestAt: at})
+}
+
+// timestamp notes a record that cannot be written because of it.
+func (t *tally) timestamp(r *rewrite.Record, at report.Position) {
 	if r.Timestamp > newestWritable || r.Timestamp < -1 {
 		if t.late == 0 {
 			t.lateAt, t.lateMS = at, r.Timestamp
@@ -281,6 +305,10 @@ func (t *tally) merge(o *tally) {
 	t.times.Unset += o.times.Unset
 	for codec, n := range o.batches {
 		t.batches[codec] += n
+	}
+	t.aside = append(t.aside, o.aside...)
+	if o.asideExtremes.Records > 0 {
+		t.asideExtremes.merge(o.asideExtremes)
 	}
 	t.pruned.merge(&o.pruned)
 	t.hints.merge(&o.hints)

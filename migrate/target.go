@@ -165,7 +165,6 @@ func (f *preflight) checkTargetConfigs(configs map[string]topicConfig, planned m
 			f.add("target setting %s is %q, the plan says %q", name, have.value, planned[name])
 		}
 	}
-	f.checkCleanup(configs)
 	if have := configs["message.timestamp.type"].value; have != "" && have != createTime {
 		f.add("target setting message.timestamp.type is %s: the broker would replace every timestamp; set it to %s", have, createTime)
 	}

@@ -64,6 +64,44 @@ func (v *verifier) run(ctx context.Context) error {
 	if _, err := p.checkSource(ctx, v.sides.source); err != nil {
 		return err
 	}
+	if err := v.compare(ctx); err != nil {
+		return err
+	}
+	if err := v.verifyAside(ctx); err != nil {
+		return err
+	}
+	// What was compared must still be what the plan means.
+	now, err := p.checkSource(ctx, v.sides.source)
+	if err != nil {
+		return err
+	}
+	_, live := p.liveFailure(now, v.options.AllowLiveSource)
+	e.Differences, e.Total = c.sorted(), c.total
+	e.Equal = c.total == 0
+	e.FinishedAt = v.env.Now().UTC()
+	if e.Equal {
+		e.Next = []string{
+			v.sides.command("rehearse", string(v.dir)) + " --runtime 0.3 --marker at-end",
+			fmt.Sprintf("point the job at %s (kafkaActionStateTopic) and start it from its savepoint", p.Target.Topic),
+		}
+	} else if c.onlyConfigs() {
+		e.Next = []string{v.sides.command("apply", string(v.dir)), v.sides.command("verify", string(v.dir))}
+	} else {
+		e.Next = []string{"do not start the job on " + p.Target.Topic, "plan again with a new --run-dir and a new target"}
+	}
+	if err := v.dir.write(verifyFileName, func(w io.Writer) error { return report.WriteJSON(w, e) }); err != nil {
+		return err
+	}
+	if !e.Equal {
+		return &Failure{Kind: ErrDifferent, What: fmt.Sprintf("%s is not what the plan demands: %d differences", p.Target.Topic, e.Total),
+			Do: "see verify.json in the run directory; do not start the job on the target"}
+	}
+	return live
+}
+
+// compare finds the differences between what the plan demands and the target.
+func (v *verifier) compare(ctx context.Context) error {
+	p, c, e := v.plan, v.comparison, v.evidence
 	state, err := v.sides.target.topic(ctx, p.Target.Topic)
 	if errors.Is(err, errNoTopic) {
 		return &Failure{Kind: ErrChanged, What: fmt.Sprintf("the target topic %s does not exist", p.Target.Topic), Do: "run apply first"}
@@ -71,7 +109,7 @@ func (v *verifier) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	known, err := v.dir.knownTarget(applyFileName)
+	known, err := p.knownTarget(v.dir, applyFileName)
 	if err != nil {
 		return err
 	}
@@ -105,42 +143,16 @@ func (v *verifier) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// What was compared must still be what the plan means.
-	now, err := p.checkSource(ctx, v.sides.source)
-	if err != nil {
-		return err
-	}
 	if err := v.checkTargetStill(ctx, starts, ends); err != nil {
 		return err
 	}
-	_, live := p.liveFailure(now, v.options.AllowLiveSource)
 	e.Demanded, e.Found, e.Padding = source.records(), scan.ledger.records(), scan.padding
 	e.Superseded = outcome.superseded
 	e.Method = "compacted"
 	if outcome.exact {
 		e.Method = "exact"
 	}
-	e.Differences, e.Total = c.sorted(), c.total
-	e.Equal = c.total == 0
-	e.FinishedAt = v.env.Now().UTC()
-	if e.Equal {
-		e.Next = []string{
-			v.sides.command("rehearse", string(v.dir)) + " --runtime 0.3 --marker at-end",
-			fmt.Sprintf("point the job at %s (kafkaActionStateTopic) and start it from its savepoint", p.Target.Topic),
-		}
-	} else if c.onlyConfigs() {
-		e.Next = []string{v.sides.command("apply", string(v.dir)), v.sides.command("verify", string(v.dir))}
-	} else {
-		e.Next = []string{"do not start the job on " + p.Target.Topic, "plan again with a new --run-dir and a new target"}
-	}
-	if err := v.dir.write(verifyFileName, func(w io.Writer) error { return report.WriteJSON(w, e) }); err != nil {
-		return err
-	}
-	if !e.Equal {
-		return &Failure{Kind: ErrDifferent, What: fmt.Sprintf("%s is not what the plan demands: %d differences", p.Target.Topic, e.Total),
-			Do: "see verify.json in the run directory; do not start the job on the target"}
-	}
-	return live
+	return nil
 }
 
 // checkConfigs compares the settings in force with the planned ones. Settings

@@ -351,6 +351,7 @@ type Apply struct {
 	Bytes      int64     `json:"bytes_written"`   // keys, values and headers, uncompressed
 	Skipped    int64     `json:"not_copied"`      // quarantined, dropped, omitted
 	LiveSource bool      `json:"live_source"`     // the source grew after its end was captured
+	Quarantine *Aside    `json:"quarantine,omitempty"`
 	Findings   []Finding `json:"findings"`
 	Next       []string  `json:"next"`
 	Rollback   string    `json:"rollback"`
@@ -373,14 +374,25 @@ type Verify struct {
 	Superseded  int64        `json:"superseded"`  // on one side only, rightly: compaction removed the other
 	Differences []Difference `json:"differences"` // the first hundred
 	Total       int64        `json:"difference_count"`
+	Quarantine  *Aside       `json:"quarantine,omitempty"`
 	Next        []string     `json:"next"`
 	Rollback    string       `json:"rollback"`
 }
 
+// Aside is what a phase found and did on the quarantine topic.
+type Aside struct {
+	Topic    string `json:"topic"`
+	ID       string `json:"topic_id"`
+	Demanded int64  `json:"demanded"` // records that the source has for it; counted by verify alone
+	Present  int64  `json:"present"`  // records found there: by apply before it wrote any
+	Written  int64  `json:"written"`  // records written by this run
+}
+
 // Difference is one way in which the target is not what the plan demands.
 type Difference struct {
-	Kind   string    `json:"kind"` // missing, extra, duplicate, order, partition, key, value, timestamp, headers, provenance, config
-	Key    string    `json:"key"`  // printable form
+	Topic  string    `json:"topic,omitempty"` // the quarantine topic; absent for the target
+	Kind   string    `json:"kind"`            // missing, extra, duplicate, order, partition, key, value, timestamp, headers, provenance, config
+	Key    string    `json:"key"`             // printable form
 	Source *Position `json:"source,omitempty"`
 	Target *Position `json:"target,omitempty"`
 	Text   string    `json:"text"`

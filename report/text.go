@@ -431,6 +431,9 @@ func (a *Apply) WriteText(w io.Writer, st Style) error {
 		{"padding", a.Padded, "harmless tombstones before the first record", false},
 		{"not copied", a.Skipped, "quarantined, dropped or omitted, as planned", false},
 	}))
+	if q := a.Quarantine; q != nil {
+		p.pair("quarantined", fmt.Sprintf("in the topic %s: %s written by this run, %s there before", plain(q.Topic), records(q.Written), thousands(q.Present)))
+	}
 	p.pair("data", size(a.Bytes))
 	line := clock(took)
 	if s := took.Seconds(); s > 0 && a.Written+a.Padded > 0 {
@@ -498,7 +501,11 @@ func (v *Verify) write(w io.Writer, st Style, most int) error {
 				place = append(place, "old "+d.Source.String())
 			}
 			if d.Target != nil {
-				place = append(place, "new "+d.Target.String())
+				where := "new "
+				if d.Topic != "" {
+					where = plain(d.Topic) + " "
+				}
+				place = append(place, where+d.Target.String())
 			}
 			p.hangColor(2, plain(d.Kind), 12, red, Shorten(d.Key, p.width-16))
 			if len(place) > 0 {
@@ -527,6 +534,9 @@ func (v *Verify) write(w io.Writer, st Style, most int) error {
 		method = plain(v.Method)
 	}
 	p.pair("compared", method)
+	if q := v.Quarantine; q != nil {
+		p.pair("quarantined", fmt.Sprintf("%s demanded, %s found in the topic %s", records(q.Demanded), thousands(q.Present), plain(q.Topic)))
+	}
 	p.pair("took", clock(v.FinishedAt.Sub(v.StartedAt)))
 	p.pair("started", stamp(v.StartedAt))
 	p.pair("plan id", v.PlanID)
