@@ -258,6 +258,9 @@ type Environment struct {
 	// Memory is what LimitMemory gave: what a phase may take, in bytes. 0: as
 	// much as usual topics need, and more where tables of keys need it.
 	Memory int64
+	// Patience is how long a request may fail for reasons that pass by
+	// themselves; 0 means two minutes.
+	Patience time.Duration
 }
 
 func (e Environment) warn(format string, args ...any) {

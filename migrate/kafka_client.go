@@ -1,6 +1,7 @@
 package migrate
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -76,7 +77,7 @@ func connect(ctx context.Context, to Connection, env Environment) (*cluster, err
 	if err != nil {
 		return nil, errors.Join(connectFailure(to, config, err), client.Close())
 	}
-	return &cluster{client: client, admin: admin, config: config, connection: to, env: env, patience: patience, reading: newGate(env.budget().largeAtOnce)}, nil
+	return &cluster{client: client, admin: admin, config: config, connection: to, env: env, patience: cmp.Or(env.Patience, patience), reading: newGate(env.budget().largeAtOnce)}, nil
 }
 
 // addresses are the bootstrap servers as on a command line.
@@ -394,7 +395,7 @@ func (c *cluster) retry(ctx context.Context, what string, f func() error) error 
 // fails every later request on it with the time-out of the first.
 func (c *cluster) reconnect(err error) {
 	var network net.Error
-	if !errors.As(err, &network) && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
+	if !errors.As(err, &network) && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) && !mixedUp(err) {
 		return
 	}
 	for _, broker := range c.client.Brokers() {
@@ -402,12 +403,24 @@ func (c *cluster) reconnect(err error) {
 	}
 }
 
+// Codes that the client library has no names for.
+const (
+	unknownTopicID           sarama.KError = 100
+	inconsistentTopicID      sarama.KError = 103
+	fetchSessionTopicID      sarama.KError = 106
+	shareSessionLimitReached sarama.KError = 133
+)
+
 // transient says whether an error passes by itself: the request may be sent
-// again as it is.
+// again as it is. Every code is among them that Kafka calls retriable, whatever
+// the request; a test holds the list to the protocol's own table.
 func transient(err error) bool {
 	var failure *Failure
 	if errors.As(err, &failure) || refusedConnection(err) {
 		return false
+	}
+	if mixedUp(err) {
+		return true
 	}
 	for _, known := range []error{
 		sarama.ErrLeaderNotAvailable, sarama.ErrNotLeaderForPartition, sarama.ErrUnknownTopicOrPartition,
@@ -418,6 +431,9 @@ func transient(err error) bool {
 		sarama.ErrOffsetsLoadInProgress, sarama.ErrConsumerCoordinatorNotAvailable, sarama.ErrNotCoordinatorForConsumer,
 		sarama.ErrConcurrentTransactions, sarama.ErrThrottlingQuotaExceeded, sarama.ErrPreferredLeaderNotAvailable,
 		sarama.ErrReassignmentInProgress, sarama.ErrListenerNotFound,
+		sarama.ErrFetchSessionIDNotFound, sarama.ErrInvalidFetchSessionEpoch, sarama.ErrElectionNotNeeded,
+		sarama.ErrEligibleLeadersNotAvailable, sarama.ErrUnstableOffsetCommit,
+		unknownTopicID, inconsistentTopicID, fetchSessionTopicID, shareSessionLimitReached,
 		sarama.ErrOutOfBrokers, sarama.ErrNotConnected, sarama.ErrControllerNotAvailable, sarama.ErrIncompleteResponse,
 		errNotYet, io.EOF, io.ErrUnexpectedEOF, io.ErrClosedPipe, net.ErrClosed,
 	} {
@@ -427,6 +443,15 @@ func transient(err error) bool {
 	}
 	var network net.Error
 	return errors.As(err, &network)
+}
+
+// mixedUp says whether an answer was that to an earlier request. If the answer to
+// the first request on a connection, for the versions that the broker knows, comes
+// after the time-out, the library asks once more, takes the late answer for the
+// second one's, and so on. The connection is of no use then; a new one is.
+func mixedUp(err error) bool {
+	decoding, ok := errors.AsType[sarama.PacketDecodingError](err)
+	return ok && strings.HasPrefix(decoding.Info, "correlation ID didn't match")
 }
 
 // backoff waits longer and longer between attempts until its patience is used

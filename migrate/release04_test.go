@@ -56,7 +56,7 @@ func TestOldPythonActions(t *testing.T) {
 }
 
 // writeFile writes a file of a test and gives its path.
-func writeFile(t *testing.T, name, content string) string {
+func writeFile(t testing.TB, name, content string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), name)
 	if err := os.WriteFile(path, []byte(content), 0o644); err != nil {

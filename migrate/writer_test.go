@@ -549,7 +549,7 @@ var (
 		kerr.NotEnoughReplicas, kerr.NotEnoughReplicasAfterAppend, kerr.KafkaStorageError,
 		kerr.FencedLeaderEpoch, kerr.UnknownLeaderEpoch, kerr.ConcurrentTransactions, kerr.ThrottlingQuotaExceeded,
 		kerr.CoordinatorLoadInProgress, kerr.CoordinatorNotAvailable, kerr.NotCoordinator, kerr.NotController,
-		kerr.ListenerNotFound, kerr.OffsetNotAvailable,
+		kerr.ListenerNotFound, kerr.OffsetNotAvailable, kerr.UnknownTopicID, kerr.InconsistentTopicID,
 	}
 	// writerStays are those that sending again does not cure.
 	writerStays = []*kerr.Error{
@@ -560,7 +560,7 @@ var (
 		kerr.InvalidTxnState, kerr.InvalidProducerIDMapping, kerr.TransactionCoordinatorFenced,
 		kerr.TransactionalIDAuthorizationFailed, kerr.SecurityDisabled, kerr.OperationNotAttempted, kerr.LogDirNotFound,
 		kerr.SaslAuthenticationFailed, kerr.UnknownProducerID, kerr.UnsupportedCompressionType, kerr.StaleBrokerEpoch,
-		kerr.InvalidRecord, kerr.ProducerFenced, kerr.UnknownTopicID, kerr.InconsistentTopicID, kerr.TransactionAbortable,
+		kerr.InvalidRecord, kerr.ProducerFenced, kerr.TransactionAbortable,
 		{Message: "A_CODE_OF_THE_FUTURE", Code: 31_000},
 	}
 )
