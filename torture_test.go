@@ -172,6 +172,15 @@ type migration struct {
 	target, dir string
 	demand      torture.Demand
 	flags       []string // of plan
+	command     []string // that carries the plan out; nil is apply
+}
+
+// carriesOut is the command line of the phase that writes.
+func (m *migration) carriesOut(flags ...string) []string {
+	if m.command == nil {
+		return append([]string{"apply"}, flags...)
+	}
+	return append(slices.Clone(m.command), flags...)
 }
 
 // prepare chooses a target and options for it; plan still has to run.
@@ -306,8 +315,8 @@ func (m *migration) claim(p *process) bool {
 // conclude goes on to the end, with nothing in the way, and judges it.
 func (m *migration) conclude(flags ...string) {
 	m.Helper()
-	for _, phase := range []string{"apply", "verify"} {
-		p := m.start(append([]string{phase}, flags...)...)
+	for _, command := range [][]string{m.carriesOut(flags...), append([]string{"verify"}, flags...)} {
+		p := m.start(command...)
 		if p.wait() != 0 {
 			m.result.Refusals++
 			m.Errorf("after %q, with nothing in the way: %v", m.flags, p)
@@ -448,7 +457,7 @@ func (m *migration) hit(signal syscall.Signal, arm func(strike func()), flags ..
 			close(struck)
 		})
 	})
-	p := m.start(append([]string{"apply"}, flags...)...)
+	p := m.start(m.carriesOut(flags...)...)
 	begin <- p
 	select {
 	case <-p.ended:
