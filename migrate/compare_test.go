@@ -2,6 +2,7 @@ package migrate
 
 import (
 	"context"
+	"encoding/base64"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -12,6 +13,7 @@ import (
 
 	"rekey/fixtures/reader"
 	"rekey/fixtures/testcluster"
+	"rekey/report"
 	"rekey/rewrite"
 )
 
@@ -175,6 +177,13 @@ func TestReconcileRules(t *testing.T) {
 	flows := func(records, last int64) func(*sideBySide) {
 		return func(s *sideBySide) { s.plan.Captures[0].Flows = []flow{{Records: records, Last: last}} }
 	}
+	// The key "!bad" is m since the first replay.
+	replayed := func(s *sideBySide) {
+		business, sequence, key := "m", int64(0), base64.StdEncoding.EncodeToString([]byte("!bad"))
+		s.plan.Replays = []replay{{Repairs: []report.Repair{{Decision: "rewrite", KeyBase64: &key, Key: `"!bad"`, BusinessKey: &business, Sequence: &sequence,
+			EventUUID: ruleIDs[3:39], ActionUUID: ruleIDs[40:]}}}}
+		s.plan.Captures[0].Flows = append(s.plan.Captures[0].Flows, flow{Round: 1, Records: 100, Last: 99})
+	}
 	for _, c := range []struct {
 		name        string
 		sources     int32 // 1 unless given
@@ -193,6 +202,17 @@ func TestReconcileRules(t *testing.T) {
 		{name: "nothing at all", exact: true},
 		{name: "equal", source: []string{"0:1 a x", "0:3 b y"}, target: []string{"0:0 0:1 a x", "0:1 0:3 b y"}, exact: true},
 		{name: "equal, with what is quarantined", source: []string{"0:1 a x", "0:2 !bad y"}, target: []string{"0:0 0:1 a x"}, exact: true},
+
+		{name: "replayed", change: replayed, source: []string{"0:1 a x", "0:2 !bad y", "0:3 b z"}, target: []string{"0:0 0:1 a x", "0:1 0:3 b z", "0:2 0:2:1 m y"}, exact: true},
+		{name: "replayed and compacted", change: replayed, source: []string{"0:1 a x", "0:2 !bad y", "0:3 !bad z"}, target: []string{"0:0 0:1 a x", "0:2 0:3:1 m z"}, superseded: 1},
+		{name: "not replayed yet", change: replayed, prefix: true, source: []string{"0:1 a x", "0:2 !bad y"}, target: []string{"0:0 0:1 a x"}, exact: true},
+		{name: "not replayed", change: replayed, source: []string{"0:1 a x", "0:2 !bad y"}, target: []string{"0:0 0:1 a x"}, want: "missing"},
+		{name: "half replayed", change: replayed, source: []string{"0:2 !bad y", "0:3 !bad z"}, target: []string{"0:0 0:2:1 m y"}, want: "missing"},
+		{name: "replayed twice", change: replayed, source: []string{"0:2 !bad y"}, target: []string{"0:0 0:2:1 m y", "0:1 0:2:1 m y"}, want: "duplicate"},
+		{name: "replayed in disorder", change: replayed, source: []string{"0:2 !bad y", "0:3 !bad z"}, target: []string{"0:0 0:3:1 m z", "0:1 0:2:1 m y"}, want: "order"},
+		{name: "replayed, another value", change: replayed, source: []string{"0:2 !bad y"}, target: []string{"0:0 0:2:1 m z"}, want: "value"},
+		{name: "a round that the plan does not have", change: replayed, source: []string{"0:1 a x"}, target: []string{"0:0 0:1 a x", "0:1 0:2:2 m y"}, want: "extra"},
+		{name: "a good key that claims to be replayed", change: replayed, source: []string{"0:1 a x"}, target: []string{"0:0 0:1:1 a x"}, want: "provenance"},
 
 		{name: "superseded on the source", source: []string{"0:5 a y"}, target: []string{"0:0 0:1 a x", "0:1 0:5 a y"}, superseded: 1},
 		{name: "superseded on the target", source: []string{"0:1 a x", "0:5 a y"}, target: []string{"0:1 0:5 a y"}, superseded: 1},

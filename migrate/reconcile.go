@@ -19,6 +19,7 @@ import (
 type entry struct {
 	contents
 	source    report.Position
+	round     int32           // of the replay that it came with, or comes with
 	target    report.Position // where it is, or on the source side where it belongs (Offset -1)
 	onTarget  bool
 	misplaced bool // on the target in a partition where its key does not belong
@@ -156,7 +157,7 @@ func (r *reconciler) collectSource(ctx context.Context) error {
 	return r.eachDemanded(ctx, r.captures, r.limit, func(record *rewrite.Record, d rewrite.Decision) error {
 		c := r.hasher.of(d.Key, d.Value(record), record.Headers, record.Timestamp)
 		if r.wanted(d.Partition, c.key) {
-			r.keep(entry{contents: c, source: report.Position{Partition: record.Partition, Offset: record.Offset},
+			r.keep(entry{contents: c, source: report.Position{Partition: record.Partition, Offset: record.Offset}, round: d.Round,
 				target: report.Position{Partition: d.Partition, Offset: -1}})
 		}
 		return nil
@@ -181,7 +182,7 @@ func (r *reconciler) collectTarget(ctx context.Context) error {
 				}
 				c := r.hasher.of(record.Key, record.Value, headers, record.Timestamp)
 				if r.wanted(record.Partition, c.key) {
-					r.keep(entry{contents: c, onTarget: true, source: report.Position{Partition: p.Partition, Offset: p.Offset},
+					r.keep(entry{contents: c, onTarget: true, source: report.Position{Partition: p.Partition, Offset: p.Offset}, round: p.Round,
 						target:    report.Position{Partition: record.Partition, Offset: record.Offset},
 						misplaced: !r.belongs(record, p.Partition, &key)})
 				}
@@ -385,6 +386,8 @@ func (r *reconciler) both(ctx context.Context, source, target entry) error {
 		kind, text = "timestamp", fmt.Sprintf("source %d ms, target %d ms", source.timestamp, target.timestamp)
 	case source.headers != target.headers:
 		kind, text = "headers", "the headers differ"
+	case source.round != target.round:
+		kind, text = "provenance", fmt.Sprintf("it says that it came with replay %d, it belongs to %d; 0 is the copy itself", target.round, source.round)
 	default:
 		return nil
 	}
