@@ -148,7 +148,7 @@ func (a *applier) run(ctx context.Context) error {
 	}
 	a.captures = divided(a.plan.Captures, a.division)
 	a.comparison = newComparison(a.plan, a.rules, a.sides, newFingerprinter())
-	a.comparison.division, a.comparison.own = a.division, a.captures
+	a.comparison.division = a.division
 	if err := a.scanTarget(ctx); err != nil {
 		return err
 	}

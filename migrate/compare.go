@@ -126,10 +126,9 @@ type comparison struct {
 	target   Source
 	hasher   hasher
 	captures []capture
-	// division are the source partitions that are compared, and own is what the
-	// captures have of them. What is on the target of the others is only looked at.
+	// division are the source partitions that are compared. What is on the target of
+	// the others is only looked at.
 	division rewrite.Division
-	own      []capture
 	// sourceEnds are up to where the source can be read now: past the captured
 	// ends where it is still written to.
 	sourceEnds func(context.Context) ([]int64, error)
@@ -142,7 +141,7 @@ func newComparison(p *plan, rules rewrite.Rules, s *sides, prints fingerprinter)
 	count := &counter{progress: s.env.Progress}
 	source := &topicReader{cluster: s.source, topic: p.Source.Topic, skipAborted: p.Isolation == IsolationCommitted}
 	return &comparison{
-		plan: p, hasher: newHasher(), captures: p.Captures, own: p.Captures,
+		plan: p, hasher: newHasher(), captures: p.Captures,
 		demand: demand{source: source, rules: rules, aside: p.isAside, prints: prints, count: count},
 		target: &topicReader{cluster: s.target, topic: p.Target.Topic},
 		sourceEnds: func(ctx context.Context) ([]int64, error) {
@@ -194,7 +193,7 @@ func (d *differences) sorted() []report.Difference {
 // interrupted apply left.
 func (c *comparison) sourceLedger(ctx context.Context, limit *ledger) (*ledger, error) {
 	l := c.plan.newLedger()
-	err := c.eachDemanded(ctx, c.own, limit, func(r *rewrite.Record, d rewrite.Decision) error {
+	err := c.eachDemanded(ctx, divided(c.captures, c.division), limit, func(r *rewrite.Record, d rewrite.Decision) error {
 		l.pair(d.Round, r.Partition, d.Partition).add(r.Offset, c.hasher.of(d.Key, d.Value(r), r.Headers, r.Timestamp))
 		return nil
 	})
