@@ -79,6 +79,11 @@ func number(t testing.TB, usual, long, kafka int) int {
 
 func newArena(t testing.TB, attack string) *arena {
 	t.Helper()
+	return newArenaOn(t, attack, testcluster.Start(t))
+}
+
+func newArenaOn(t testing.TB, attack string, on *testcluster.Cluster) *arena {
+	t.Helper()
 	number := rand.Uint64N(1 << 32)
 	if text := os.Getenv("REKEY_TORTURE_SEED"); text != "" {
 		var err error
@@ -87,7 +92,7 @@ func newArena(t testing.TB, attack string) *arena {
 		}
 	}
 	t.Logf("REKEY_TORTURE_SEED=%d", number)
-	a := &arena{TB: t, Cluster: testcluster.Start(t), rand: rand.New(rand.NewPCG(number, 0))}
+	a := &arena{TB: t, Cluster: on, rand: rand.New(rand.NewPCG(number, 0))}
 	a.result = torture.Result{Attack: attack, Seed: number, Date: time.Now().UTC().Format(time.DateOnly),
 		Version: described(), Go: runtime.Version(), Moments: map[string]int{}}
 	if a.Real() {

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/IBM/sarama"
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -256,7 +257,7 @@ func TestBrokerStampsRecords(t *testing.T) {
 				response.Topics = append(response.Topics, topic)
 				return response, nil, true
 			})
-			writer := newTopicWriter(w.cluster, w.name, 1, producer{id: 1}, sarama.CompressionNone, 1<<20)
+			writer := newTopicWriter(w.cluster, w.name, 1, producer{id: 1, since: time.Now()}, sarama.CompressionNone, 1<<20)
 			err := writer.Write(t.Context(), 0, &rewrite.Record{Timestamp: 5, Key: []byte("k")})
 			if err == nil {
 				err = writer.Write(t.Context(), 0, &rewrite.Record{Timestamp: 3, Key: []byte("k")})
