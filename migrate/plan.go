@@ -547,6 +547,7 @@ func (pl *planner) writeBadKeys(bad *badKeys, r *report.Report) error {
 			if err != nil {
 				return err
 			}
+			pl.strays.addHomeless(&pl.rules, key, stats)
 			r.BadKeys++
 			if len(r.Examples) < examplesInReport {
 				r.Examples = append(r.Examples, entry)

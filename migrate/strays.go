@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 
+	"rekey/keycodec"
 	"rekey/report"
 	"rekey/rewrite"
 )
@@ -85,15 +86,59 @@ func (s *strays) atHome(r *rewrite.Record) error {
 	return nil
 }
 
-// findSplitKeys reads the homes of stray keys once more. It looks at the latest
-// capture alone: what was there before it was looked at then.
+// findSplitKeys reads the homes of stray keys once more. An extension looks at
+// all captures: either record of such a key may lie in an earlier one.
 func (pl *planner) findSplitKeys(ctx context.Context, s *strays) error {
+	const phase = "look for keys in two partitions"
+	earlier := pl.plan.Captures[:len(pl.plan.Captures)-1]
+	if pl.earlier != nil && pl.earlier.Counts.Misplaced > 0 {
+		released, err := keycodec.LookupPartitioner(releasedPartitioner)
+		if err != nil {
+			return err
+		}
+		for i := range earlier {
+			if err := pl.readAgain(ctx, phase, earlier[i].spans(), func() func(*rewrite.Record) error { return pl.strayWatcher(s, released) }); err != nil {
+				return err
+			}
+		}
+	}
 	if s.table.size == 0 {
 		return nil
 	}
-	captures := pl.plan.Captures
-	spans := slices.DeleteFunc(captures[len(captures)-1].spans(), func(span Span) bool { return !s.homes[span.Partition] })
-	return pl.readAgain(ctx, "look for keys in two partitions", spans, func() func(*rewrite.Record) error { return s.atHome })
+	for i := range pl.plan.Captures {
+		spans := slices.DeleteFunc(pl.plan.Captures[i].spans(), func(span Span) bool { return !s.homes[span.Partition] })
+		if err := pl.readAgain(ctx, phase, spans, func() func(*rewrite.Record) error { return s.atHome }); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// strayWatcher takes down the records of earlier captures that are not at home.
+func (pl *planner) strayWatcher(s *strays, released keycodec.Partitioner) func(*rewrite.Record) error {
+	decider := rewrite.NewDecider(pl.rules)
+	return func(r *rewrite.Record) error {
+		d, err := decider.Decide(r, r.Offset)
+		if err != nil || d.Parsed == nil || keycodec.RuntimeRefuses(r.Key) {
+			return err
+		}
+		if home := released.Partition(pl.rules.From, r.Key, d.Parsed, r.Partition, pl.plan.Source.Partitions); home != r.Partition {
+			s.add(r, home)
+		}
+		return nil
+	}
+}
+
+// addHomeless counts a key that the job's partitioner refuses, so that it has no
+// home, if it goes to the target from two partitions.
+func (s *strays) addHomeless(rules *rewrite.Rules, key []byte, stats *badKeyStats) {
+	repair := rules.Repair(key)
+	goes := rules.Copies(key) || repair != nil && repair.Action == rewrite.RepairRewrite
+	if !goes || stats.firstPartition == stats.lastPartition || !keycodec.RuntimeRefuses(key) {
+		return
+	}
+	s.found(&rewrite.Record{Key: key, Partition: stats.lastPartition, Offset: stats.lastOffset},
+		&stray{partition: stats.firstPartition, offset: stats.firstOffset})
 }
 
 // splitFindings warn of keys that lie in two partitions.

@@ -15,6 +15,9 @@ import (
 // have a few for each run, a wrong topic may have any number.
 const mostActions = 10_000
 
+// releasedPartitioner is what the released runtimes, and so the running job, use.
+const releasedPartitioner = "flink-agents"
+
 // tally sums up the decisions on the records of one source partition, then of
 // all of them.
 type tally struct {
@@ -59,7 +62,7 @@ type tally struct {
 }
 
 func newTally(rules rewrite.Rules, prints fingerprinter, partition, sourcePartitions int32) (*tally, error) {
-	released, err := keycodec.LookupPartitioner("flink-agents")
+	released, err := keycodec.LookupPartitioner(releasedPartitioner)
 	if err != nil {
 		return nil, err
 	}

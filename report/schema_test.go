@@ -125,8 +125,10 @@ func TestSchema(t *testing.T) {
 		"verify":   {sampleVerify(), differentVerify()},
 		"rehearse": {sampleRehearse(), failedRehearse()},
 		"convert":  {&Convert{Schema: SchemaVersion, Tool: "rekey v1", From: "legacy", To: "escaped", Lines: 3, Converted: 2, Unparseable: 1}},
-		"prune":    {samplePrune("user_1", 7), samplePrune("", 0)},
-		"report":   {decidedReport()},
+		"repair-run": {&RepairRun{Schema: SchemaVersion, Tool: "rekey v1", PlanID: "p", File: "repairs.jsonl", Added: 1, Lines: 2,
+			Replaced: []Replaced{{Key: "k", Was: "copy", Now: "drop"}}, Remaining: []ReasonCount{{Reason: "foreign", Meaning: "m", Keys: 1, Records: 2}}, Next: []string{"rekey plan"}}},
+		"prune":  {samplePrune("user_1", 7), samplePrune("", 0)},
+		"report": {decidedReport()},
 	}
 	for _, r := range sampleReports() {
 		docs["report"] = append(docs["report"], r)
