@@ -9,7 +9,7 @@ STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 GOVULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.9.0
 
 .DEFAULT_GOAL := help
-.PHONY: help build dist demo test race fuzz lint vuln bench bench-padding microbench test-kafka torture cover clean
+.PHONY: help build dist demo test race fuzz lint vuln bench bench-padding microbench test-kafka torture torture-long cover clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
@@ -65,6 +65,11 @@ test-kafka: ## the broker tests on a real Apache Kafka; needs a JDK, 17 or newer
 
 torture: ## the long tests that break things on purpose
 	REKEY_TORTURE=1 go test -run Torture -count=1 -timeout 60m -v ./...
+
+torture-long: ## the same for hours, on both brokers; needs a JDK and Maven, and 50 GB of disk
+	REKEY_TORTURE=1 REKEY_TORTURE_N=1000 go test -run Torture -count=1 -timeout 6h -v .
+	REKEY_TEST_BROKER=kafka REKEY_TORTURE=1 REKEY_TORTURE_N=100 REKEY_SOAK_RECORDS=50000000 REKEY_SOAK_SECONDS=120 go test -run Torture -count=1 -timeout 12h -v .
+	$(MAKE) fuzz FUZZTIME=30m
 
 cover: ## test coverage over all packages, as dist/cover.html
 	@mkdir -p dist
