@@ -29,7 +29,7 @@ func newApplier(o RunOptions, env Environment) (*applier, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
-	dir := runDir(o.RunDir)
+	dir := env.runDir(o.RunDir)
 	p, err := dir.readPlan()
 	if err != nil {
 		return nil, err
@@ -38,6 +38,9 @@ func newApplier(o RunOptions, env Environment) (*applier, error) {
 		return nil, err
 	}
 	if err := p.checkFiles(dir); err != nil {
+		return nil, err
+	}
+	if err := dir.checkWritable(); err != nil {
 		return nil, err
 	}
 	rules, err := p.rules(dir)
@@ -267,6 +270,9 @@ func (p *plan) knownTarget(d runDir, name string) (string, error) {
 		return "", err
 	}
 	earlier, err := d.readApply(name)
+	if errors.Is(err, ErrStorage) || errors.Is(err, ErrUsage) {
+		return "", err
+	}
 	if err != nil {
 		return "", &Failure{Kind: ErrChanged, What: "cannot read the evidence of the apply before", Cause: err,
 			Do: "if the file is damaged, delete it: apply finds out from the target where to go on"}

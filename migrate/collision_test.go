@@ -28,7 +28,7 @@ func repairOf(key, business string, sequence int64) report.Repair {
 func repairsFile(t *testing.T, lines ...report.Repair) string {
 	t.Helper()
 	dir := t.TempDir()
-	if err := runDir(dir).writeRepairs(lines); err != nil {
+	if err := onDisk(dir).writeRepairs(lines); err != nil {
 		t.Fatal(err)
 	}
 	return filepath.Join(dir, repairsFileName)

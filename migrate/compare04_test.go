@@ -21,7 +21,7 @@ func TestVerifyFindsDamagedKeysOfRelease04(t *testing.T) {
 	p := rulePlan(1, 4, "flink-agents")
 	p.To = keycodec.NameFlinkAgents04
 	p.Release04 = &planRelease04{KeyType: "string", MaxParallelism: 128, OnIncompatible: rewrite.PolicyQuarantine, Actions: actionNames{action: "think"}}
-	rules, err := p.rules("")
+	rules, err := p.rules(runDir{})
 	if err != nil {
 		t.Fatal(err)
 	}

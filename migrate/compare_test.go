@@ -75,7 +75,7 @@ type sideBySide struct {
 
 func (s sideBySide) compare(t testing.TB) (*comparison, outcome) {
 	t.Helper()
-	rules, err := s.plan.rules("")
+	rules, err := s.plan.rules(runDir{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -626,7 +626,7 @@ func TestCompareFindsDamage(t *testing.T) {
 	r := rand.New(rand.NewPCG(randomSeed(t), 3))
 	cluster := testcluster.Start(t)
 	m := newMigration(t, cluster, smallTopic(), nil).planAndApply(t)
-	p, err := runDir(m.run.RunDir).readPlan()
+	p, err := m.env.runDir(m.run.RunDir).readPlan()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -261,6 +261,8 @@ type Environment struct {
 	// Patience is how long a request may fail for reasons that pass by
 	// themselves; 0 means two minutes.
 	Patience time.Duration
+
+	files fileSystem // nil: the operating system's
 }
 
 func (e Environment) warn(format string, args ...any) {

@@ -97,7 +97,7 @@ func Convert(o ConvertOptions, in io.Reader, out io.Writer, env Environment) (*r
 		defer env.Progress.Done()
 		return c.run(in, env)
 	}
-	if dir := runDir(o.RunDir); dir == "" {
+	if dir := env.runDir(o.RunDir); dir.folder == "" {
 		err = convert()
 	} else if err = dir.create(); err == nil {
 		// The file gets its name when it is whole.
@@ -283,7 +283,7 @@ func (c *converter) finish(env Environment) error {
 		entries = append(entries, entry)
 	}
 	slices.SortFunc(entries, func(a, b report.BadKey) int { return int(a.First.Offset - b.First.Offset) })
-	if dir := runDir(c.options.RunDir); dir != "" {
+	if dir := env.runDir(c.options.RunDir); dir.folder != "" {
 		err := dir.write(unparseableFileName, func(w io.Writer) error {
 			for _, entry := range entries {
 				if err := report.WriteBadKey(w, entry); err != nil {

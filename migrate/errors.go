@@ -18,6 +18,8 @@ var (
 	ErrDifferent = errors.New("source and target differ")
 	// ErrPreflight: a check before the first write refused.
 	ErrPreflight = errors.New("preflight refused")
+	// ErrStorage: a file of the run directory cannot be read or written.
+	ErrStorage = errors.New("the run directory fails")
 	// ErrInterrupted: a signal or the caller stopped the phase; it can be resumed.
 	ErrInterrupted = errors.New("interrupted")
 )

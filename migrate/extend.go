@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 
 	"rekey/report"
@@ -17,7 +16,7 @@ import (
 // copied while the job still runs, and the maintenance window pays for the last
 // minutes only.
 func extendPlan(ctx context.Context, o PlanOptions, env Environment) (*report.Report, error) {
-	dir := runDir(o.RunDir)
+	dir := env.runDir(o.RunDir)
 	p, err := dir.readPlan()
 	if err != nil {
 		return nil, err
@@ -47,32 +46,39 @@ func extendPlan(ctx context.Context, o PlanOptions, env Environment) (*report.Re
 	if err := p.horizonFailure(p.Captures[0].At, env.Now()); err != nil {
 		return nil, err
 	}
-	earlier, err := dir.readReport()
+	earlier, isCopy, err := dir.readReport(p)
 	if err != nil {
 		return nil, err
 	}
+	dir.sweep(env)
 	if grownBy(ends, p.ends()) == 0 {
 		env.warn("nothing was appended to %s since its end was captured; the plan stays as it is", p.Source.Topic)
 		return earlier, nil
 	}
+	if isCopy {
+		if err := dir.writeReport(earlier); err != nil {
+			return nil, err
+		}
+	}
 	pl := planner{options: o, env: env, dir: dir, sides: sides, plan: p, prints: newFingerprinter(), rules: rules, earlier: earlier}
-	before := slices.Clone(p.Files)
+	if err := dir.restore(p.Files); err != nil {
+		return nil, err
+	}
+	if err := dir.keep(p); err != nil {
+		return nil, err
+	}
 	p.Extends = append(p.Extends, p.ID)
 	p.Tool = env.Version
 	if err := pl.capture(ctx, &p.Captures[len(p.Captures)-1]); err != nil {
 		return nil, err
 	}
-	if err := dir.restore(before); err != nil {
-		return nil, err
-	}
-	if err := dir.keep(before); err != nil {
-		return nil, err
-	}
+	before := p.replaceable()
 	r, err := pl.scanAndSeal(ctx)
 	if err != nil {
 		return r, err // the kept files stay: the plan may be as it was
 	}
-	return r, dir.dropKept(before)
+	dir.dropKept(before, env)
+	return r, nil
 }
 
 // refusedExtension leaves the plan as it was: what it says may be on the target
@@ -86,32 +92,45 @@ func refusedExtension(refused error) error {
 		Do: "what was appended cannot be copied under this plan. Plan again with other flags, a new --run-dir and a new target; or stop the job and see in unparseable.jsonl what it wrote"}
 }
 
-// An extension replaces the sealed files one by one and plan.json last. If it
-// ends in between, the plan is as it was and some of its files are not. So a
-// copy of each is kept until the plan is written: it counts for the file, and the
-// next extension puts it back. Only an extension does, for a phase that runs
-// beside one would take away what the new plan is being sealed with.
+// An extension replaces the sealed files and the report one by one, and
+// plan.json last. If it ends in between, the plan is as it was and some of its
+// files are not. So a copy of each is kept until the plan is written: it counts
+// for the file, and the next extension puts it back. Only an extension does, for
+// a phase that runs beside one would take away what the new plan is being sealed
+// with.
+//
+// Sealed files are known by their digest, the report by the id of its plan.
 
 func keptName(name string) string { return name + ".before-extend" }
 
+// replaceable are the names of the files that an extension replaces and of
+// which it keeps copies. The other forms of the report are made from report.json.
+func (p *plan) replaceable() []string {
+	names := []string{reportJSONName}
+	for _, file := range p.Files {
+		names = append(names, file.Name)
+	}
+	return names
+}
+
 // keep makes the copies.
-func (d runDir) keep(files []sealedFile) error {
-	for _, file := range files {
-		if err := d.write(keptName(file.Name), func(w io.Writer) error { return d.copyTo(w, file.Name) }); err != nil {
+func (d runDir) keep(p *plan) error {
+	for _, name := range p.replaceable() {
+		if err := d.write(keptName(name), func(w io.Writer) error { return d.copyTo(w, name) }); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// dropKept removes the copies.
-func (d runDir) dropKept(files []sealedFile) error {
-	for _, file := range files {
-		if err := os.Remove(d.path(keptName(file.Name))); err != nil {
-			return fmt.Errorf("remove a copy that is no longer needed: %w", err)
+// dropKept removes the copies. Where that fails they are in nobody's way, so it
+// is only logged.
+func (d runDir) dropKept(names []string, env Environment) {
+	for _, name := range names {
+		if err := d.remove(keptName(name)); err != nil {
+			env.Logf("remove a copy that is no longer needed: %v", err)
 		}
 	}
-	return nil
 }
 
 // hasKept says whether the copy of a sealed file is there and is the right one.
@@ -125,7 +144,7 @@ func (d runDir) hasKept(file sealedFile) (bool, error) {
 }
 
 // restore puts copies back where an extension that did not end replaced the
-// files. The files were checked.
+// sealed files. The files were checked.
 func (d runDir) restore(files []sealedFile) error {
 	for _, file := range files {
 		sum, err := d.digest(file.Name)
@@ -159,45 +178,49 @@ func (o PlanOptions) agreesWith(p *plan) error {
 	return nil
 }
 
-// readReport reads the report of the captures so far.
-func (d runDir) readReport() (r *report.Report, err error) {
-	file, err := os.Open(d.path(reportJSONName))
-	if err == nil {
-		r, err = report.ReadReport(file)
-		err = cmp.Or(err, file.Close())
+// readReport reads the report of a plan: report.json, or its copy where an
+// extension did not end.
+func (d runDir) readReport(p *plan) (r *report.Report, isCopy bool, err error) {
+	var found error
+	for _, name := range []string{reportJSONName, keptName(reportJSONName)} {
+		err := d.readFrom(name, func(in io.Reader) (err error) {
+			r, err = report.ReadReport(in)
+			return err
+		})
+		switch {
+		case errors.Is(err, ErrStorage), errors.Is(err, ErrUsage):
+			return nil, false, err
+		case err == nil && p.isReported(r):
+			return r, name != reportJSONName, nil
+		case err == nil:
+			err = fmt.Errorf("%s is of another plan, %s", d.path(name), r.PlanID)
+		}
+		found = cmp.Or(found, err)
 	}
-	if err != nil {
-		return nil, &Failure{Kind: ErrChanged, What: "cannot read the report of the plan to extend", Cause: err,
-			Do: "restore it from a copy of the run directory, or plan again with a new --run-dir"}
+	return nil, false, &Failure{Kind: ErrChanged, What: "cannot read the report of the plan to extend", Cause: found,
+		Do: "restore report.json from a copy of the run directory, or plan again with a new --run-dir"}
+}
+
+// isReported says whether a report is that of the plan. A replay makes a new plan
+// of the same records and leaves the report as it was.
+func (p *plan) isReported(r *report.Report) bool {
+	var records int64
+	for _, c := range p.Captures {
+		records += c.Records
 	}
-	return r, nil
+	return records == r.Counts.Records && (r.PlanID == p.ID || slices.Contains(p.Extends, r.PlanID))
 }
 
 // addEarlierKeys puts the keys of unparseable.jsonl back into the table, so
 // that an extension counts on from there.
-func (b *badKeys) addEarlierKeys(dir runDir) (err error) {
-	file, err := os.Open(dir.path(unparseableFileName))
-	if err != nil {
-		return fmt.Errorf("read the keys of the captures before: %w", err)
-	}
-	defer func() { err = cmp.Or(err, file.Close()) }()
-	for entry, err := range report.ReadBadKeys(file) {
-		if err != nil {
-			return fmt.Errorf("%s: %w", file.Name(), err)
-		}
-		key, err := entry.Bytes()
-		if err != nil {
-			return fmt.Errorf("%s: %w", file.Name(), err)
-		}
-		if err := b.insert(key, badKeyStats{
+func (b *badKeys) addEarlierKeys() error {
+	return b.dir.eachBadKey(func(entry report.BadKey, key []byte) error {
+		return b.insert(key, badKeyStats{
 			firstPartition: entry.First.Partition, firstOffset: entry.First.Offset,
 			lastPartition: entry.Last.Partition, lastOffset: entry.Last.Offset,
 			records: uint32(entry.Records), tombstones: uint32(entry.Tombstones),
-		}); err != nil {
-			return err
-		}
-	}
-	return nil
+		})
+	})
 }
 
 // addEarlier adds the counts of the captures before an extension to a report.

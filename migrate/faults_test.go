@@ -216,7 +216,7 @@ func (b *faultBench) fill(t testing.TB) {
 	_, err := seed.ProduceBatch(ctx, b.cluster.Client(t), "damaged", last.Partition, seed.Batch{Records: []seed.Record{last}})
 	must(err)
 	b.planned = prepare("target")
-	b.wanted, err = runDir(b.planned).readPlan()
+	b.wanted, err = onDisk(b.planned).readPlan()
 	must(err)
 	dir, err := b.half(t.TempDir())
 	must(err)
@@ -443,7 +443,7 @@ func (b *faultBench) judgePlan(dir string, err error) faultOutcome {
 			return wrong("afterwards: %v", err)
 		}
 	}
-	got, err := runDir(dir).readPlan()
+	got, err := onDisk(dir).readPlan()
 	if err != nil {
 		return wrong("%v", err)
 	}

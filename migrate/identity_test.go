@@ -187,7 +187,7 @@ func TestPlanEditedByHand(t *testing.T) {
 	cluster := testcluster.Start(t)
 	m := newMigration(t, cluster, tinyTopic(), func(o *PlanOptions) { o.TargetConfig = map[string]string{"segment.bytes": "104857600"} })
 	m.planAndApply(t)
-	dir := runDir(m.run.RunDir)
+	dir := m.env.runDir(m.run.RunDir)
 	path := dir.path(planFileName)
 	original, err := os.ReadFile(path)
 	if err != nil {
@@ -229,7 +229,7 @@ func TestPlanEditedByHand(t *testing.T) {
 			write(content)
 			tried++
 			if got, err := dir.readPlan(); err == nil {
-				if cmp.Equal(got, planned) {
+				if cmp.Equal(got, planned, cmp.AllowUnexported(plan{})) {
 					continue // a zero that is left out is still a zero
 				}
 				t.Errorf("%v: %v instead of %v is accepted: %+v", p, edit, value, got)
@@ -300,7 +300,7 @@ func TestPlanEditedByHand(t *testing.T) {
 		write(content)
 		got, err := dir.readPlan()
 		if err == nil { // one white space for another, or a field's name in another case
-			if !cmp.Equal(got, planned) {
+			if !cmp.Equal(got, planned, cmp.AllowUnexported(plan{})) {
 				t.Errorf("byte %d, %q instead of %q, is accepted", i, content[i], original[i])
 			}
 		} else if ExitCode(err) != 4 {
@@ -322,7 +322,7 @@ func TestRunDirectories(t *testing.T) {
 	if _, err := Plan(testcluster.Context(t), m.options, m.env); ExitCode(err) != 2 || !strings.Contains(err.Error(), "already holds a plan") {
 		t.Errorf("a second plan in the run directory: exit code %d: %v", ExitCode(err), err)
 	}
-	planned, err := runDir(m.run.RunDir).readPlan()
+	planned, err := m.env.runDir(m.run.RunDir).readPlan()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -351,7 +351,7 @@ func TestRunDirectories(t *testing.T) {
 			t.Errorf("plan, run directory %s: exit code %d: %v", name, ExitCode(err), err)
 		}
 	}
-	if again, err := runDir(m.run.RunDir).readPlan(); err != nil || again.ID != planned.ID {
+	if again, err := m.env.runDir(m.run.RunDir).readPlan(); err != nil || again.ID != planned.ID {
 		t.Errorf("the plan changed: %v", err)
 	}
 	m.apply(t)
@@ -363,7 +363,7 @@ func TestSealedFilesChanged(t *testing.T) {
 	cluster := testcluster.Start(t)
 	m := newMigration(t, cluster, tinyTopic(), nil)
 	m.planAndApply(t)
-	dir := runDir(m.run.RunDir)
+	dir := m.env.runDir(m.run.RunDir)
 	p, err := dir.readPlan()
 	if err != nil {
 		t.Fatal(err)
@@ -441,7 +441,7 @@ func TestWorldChanged(t *testing.T) {
 	target := func(m *migration) string { return m.target }
 	reseal := func(change func(*plan)) func(*testing.T, *migration) {
 		return func(t *testing.T, m *migration) {
-			dir := runDir(m.run.RunDir)
+			dir := m.env.runDir(m.run.RunDir)
 			p, err := dir.readPlan()
 			if err != nil {
 				t.Fatal(err)
@@ -462,7 +462,7 @@ func TestWorldChanged(t *testing.T) {
 	}{
 		{name: "another cluster", change: otherCluster, texts: []string{"another cluster", "another-cluster"}},
 		{name: "source re-created", change: func(t *testing.T, m *migration) {
-			records, evidence := m.cluster.Read(t, m.source), runDir(m.run.RunDir).path(applyFileName)
+			records, evidence := m.cluster.Read(t, m.source), m.env.runDir(m.run.RunDir).path(applyFileName)
 			kept, err := os.ReadFile(evidence)
 			if err != nil && !errors.Is(err, fs.ErrNotExist) {
 				t.Fatal(err)
@@ -484,7 +484,7 @@ func TestWorldChanged(t *testing.T) {
 		{name: "target with more partitions", applied: true, change: addPartitions(target), texts: []string{"target topic", "has 3 partitions, the plan is for 2"}},
 		{name: "empty target with more partitions", exists: true, change: addPartitions(target), texts: []string{"target topic", "has 3 partitions, the plan is for 2"}},
 		{name: "target re-created", applied: true, change: func(t *testing.T, m *migration) {
-			dir := runDir(m.run.RunDir)
+			dir := m.env.runDir(m.run.RunDir)
 			kept, err := os.ReadFile(dir.path(applyFileName))
 			if err != nil {
 				t.Fatal(err)
@@ -535,7 +535,7 @@ func TestSourceStillWritten(t *testing.T) {
 	m.apply(t)
 	m.verify(t)
 	captured := slices.DeleteFunc(cluster.Read(t, m.source), func(r reader.Record) bool {
-		p, err := runDir(m.run.RunDir).readPlan()
+		p, err := m.env.runDir(m.run.RunDir).readPlan()
 		return err != nil || r.Offset >= p.ends()[r.Partition]
 	})
 	if problems := (model{to: "escaped", history: "all", policy: "quarantine"}).problems(captured, cluster.Read(t, m.target), 2); len(problems) > 0 {

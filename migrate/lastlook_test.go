@@ -67,7 +67,7 @@ func TestTargetChangesWhileItIsWritten(t *testing.T) {
 			m.write(t, m.target, []reader.Record{{Partition: 1, Timestamp: 1_767_225_600_000, Key: []byte("k"), Value: []byte("v")}})
 		}, text: "another program writes to"},
 		{name: "re-created", change: func(t *testing.T, m *migration) {
-			evidence := runDir(m.run.RunDir).path(applyFileName)
+			evidence := m.env.runDir(m.run.RunDir).path(applyFileName)
 			kept, err := os.ReadFile(evidence)
 			if err != nil {
 				t.Fatal(err)

@@ -30,12 +30,12 @@ func Migrate(ctx context.Context, o PlanOptions, allowLive bool, env Environment
 		return nil, err
 	}
 	out := new(Outcome)
-	exists, err := runDir(o.RunDir).has(planFileName)
+	exists, err := env.runDir(o.RunDir).has(planFileName)
 	if err != nil {
-		return nil, &Failure{Kind: ErrUsage, What: "cannot look into --run-dir", Cause: err}
+		return nil, err
 	}
 	if exists {
-		if err := o.sameAs(runDir(o.RunDir)); err != nil {
+		if err := o.sameAs(env.runDir(o.RunDir)); err != nil {
 			return nil, err
 		}
 	} else if out.Plan, err = Plan(ctx, o, env); err != nil {
@@ -71,7 +71,7 @@ func (o PlanOptions) sameAs(dir runDir) error {
 		{"--on-collision", o.OnCollision, p.OnCollision}, {"--quarantine-topic", o.QuarantineTopic, quarantine},
 	} {
 		if option.given != option.planned {
-			return usage(fmt.Sprintf("%s holds a plan with %s %s, not %s", string(dir), option.flag, option.planned, option.given),
+			return usage(fmt.Sprintf("%s holds a plan with %s %s, not %s", dir.folder, option.flag, option.planned, option.given),
 				"repeat the flags of that plan to go on with it, or name a new --run-dir")
 		}
 	}
@@ -80,7 +80,7 @@ func (o PlanOptions) sameAs(dir runDir) error {
 		return err
 	}
 	if flag := p.Release04.difference(planned); flag != "" {
-		return usage(fmt.Sprintf("%s holds a plan with another %s", string(dir), flag), "repeat the flags and files of that plan to go on with it, or name a new --run-dir")
+		return usage(fmt.Sprintf("%s holds a plan with another %s", dir.folder, flag), "repeat the flags and files of that plan to go on with it, or name a new --run-dir")
 	}
 	return o.sameRules(p, dir)
 }
@@ -88,7 +88,7 @@ func (o PlanOptions) sameAs(dir runDir) error {
 // sameRules refuses repairs and prune rules that differ from those of a plan.
 func (o PlanOptions) sameRules(p *plan, dir runDir) error {
 	differs := func(flag string) error {
-		return usage(fmt.Sprintf("%s holds a plan with other content of %s", string(dir), flag),
+		return usage(fmt.Sprintf("%s holds a plan with other content of %s", dir.folder, flag),
 			"repeat the flags and files of that plan to go on with it, or name a new --run-dir")
 	}
 	repairs := newRepairSet(rewrite.Rules{})

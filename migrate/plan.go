@@ -32,15 +32,16 @@ func Plan(ctx context.Context, o PlanOptions, env Environment) (*report.Report, 
 	if o.Extend {
 		return extendPlan(ctx, o, env)
 	}
-	dir := runDir(o.RunDir)
+	dir := env.runDir(o.RunDir)
 	if exists, err := dir.has(planFileName); err != nil {
-		return nil, &Failure{Kind: ErrUsage, What: "cannot look into --run-dir", Cause: err}
+		return nil, err
 	} else if exists {
 		return nil, usage(fmt.Sprintf("%s already holds a plan", o.RunDir), "name a new --run-dir; to add what was appended to the source since, use plan --extend")
 	}
 	if err := dir.create(); err != nil {
 		return nil, err
 	}
+	dir.sweep(env)
 	sides, err := connectSides(ctx, o.Connections, env)
 	if err != nil {
 		return nil, err
@@ -354,7 +355,7 @@ func (pl *planner) scanAndSeal(ctx context.Context) (*report.Report, error) {
 		}
 	}()
 	if pl.earlier != nil {
-		if err := bad.addEarlierKeys(pl.dir); err != nil {
+		if err := bad.addEarlierKeys(); err != nil {
 			return nil, err
 		}
 	}
@@ -417,11 +418,15 @@ func (pl *planner) scanAndSeal(ctx context.Context) (*report.Report, error) {
 	if refused := pl.plan.refuse(); refused != nil && pl.earlier != nil {
 		return r, refusedExtension(refused)
 	}
-	if err := pl.dir.writePlan(pl.plan); err != nil {
+	if err := pl.plan.seal(); err != nil {
 		return nil, err
 	}
 	r.PlanID = pl.plan.ID
 	if err := pl.dir.writeReport(r); err != nil {
+		return nil, err
+	}
+	// Last, for with it the plan is there: until then, the same command begins anew.
+	if err := pl.dir.writePlan(pl.plan); err != nil {
 		return nil, err
 	}
 	return r, pl.plan.refuse()
@@ -598,6 +603,9 @@ func (pl *planner) writeSpools(name string, spools spools) error {
 		lines += spools[i].lines
 	}
 	earlier := slices.IndexFunc(pl.plan.Files, func(f sealedFile) bool { return f.Name == name })
+	if lines == 0 && earlier < 0 {
+		return pl.dir.remove(name) // of a plan that was not finished
+	}
 	if lines == 0 {
 		return nil
 	}

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"os"
 	"time"
 
 	"rekey/report"
@@ -241,12 +240,17 @@ func (d runDir) writePlan(p *plan) error {
 // damaged one ErrChanged.
 func (d runDir) readPlan() (*plan, error) {
 	path := d.path(planFileName)
-	content, err := os.ReadFile(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, usage(fmt.Sprintf("there is no plan in %s", string(d)), "run rekey plan with this --run-dir first")
+	if exists, err := d.has(planFileName); err != nil {
+		return nil, err
+	} else if !exists {
+		return nil, usage(fmt.Sprintf("there is no plan in %s", d.folder), "run rekey plan with this --run-dir first")
+	}
+	content, err := d.read(planFileName)
+	if errors.Is(err, fs.ErrNotExist) { // a link that leads nowhere
+		return nil, d.unreadable(planFileName, err)
 	}
 	if err != nil {
-		return nil, &Failure{Kind: ErrUsage, What: "cannot read the plan", Cause: err}
+		return nil, err
 	}
 	edited := func(cause error) error {
 		return &Failure{Kind: ErrChanged, What: path + " is not as rekey plan wrote it", Cause: cause,
@@ -330,6 +334,9 @@ func (p *plan) check() error {
 func (p *plan) checkFiles(d runDir) error {
 	for _, file := range p.Files {
 		sum, err := d.digest(file.Name)
+		if errors.Is(err, ErrStorage) || errors.Is(err, ErrUsage) {
+			return err
+		}
 		if err == nil && sum != file.SHA256 {
 			var kept bool // see extend.go
 			if kept, err = d.hasKept(file); err == nil && !kept {

@@ -4,9 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"fmt"
-	"io"
 	"maps"
-	"os"
 	"slices"
 	"strings"
 	"time"
@@ -28,7 +26,7 @@ const actionsInReport = 20
 func (pl *planner) newReport(t *tally) *report.Report {
 	p := pl.plan
 	r := &report.Report{
-		Schema: report.SchemaVersion, Tool: pl.env.Version, CreatedAt: p.CreatedAt, RunDir: string(pl.dir),
+		Schema: report.SchemaVersion, Tool: pl.env.Version, CreatedAt: p.CreatedAt, RunDir: pl.dir.folder,
 		Source: sourceReport(p), Target: targetReport(p),
 		Options: report.Options{From: p.From, To: p.To, Partitioner: p.Partitioner, OnUnparseable: string(p.OnUnparseable),
 			OnCollision: p.OnCollision, History: string(p.History), Align: p.Align, Compression: p.Compression, Isolation: p.Isolation},
@@ -187,7 +185,7 @@ func (pl *planner) judge(t *tally, r *report.Report) {
 	case len(p.Refusals) > 0:
 		r.Verdict = report.Verdict{Code: report.Refused, Summary: p.Refusals[0].Text}
 		if len(pl.suggested) > 0 {
-			r.Next = append(r.Next, fmt.Sprintf("rekey repair --run-dir %s --accept %s", shellQuote(string(pl.dir)), strings.Join(slices.Sorted(maps.Keys(pl.suggested)), ",")))
+			r.Next = append(r.Next, fmt.Sprintf("rekey repair --run-dir %s --accept %s", shellQuote(pl.dir.folder), strings.Join(slices.Sorted(maps.Keys(pl.suggested)), ",")))
 		}
 		r.Next = append(r.Next, again)
 	case slices.ContainsFunc(r.Findings, func(f report.Finding) bool { return f.Severity == report.Warning }):
@@ -196,7 +194,7 @@ func (pl *planner) judge(t *tally, r *report.Report) {
 		r.Verdict = report.Verdict{Code: report.Ready, Summary: "apply may run"}
 	}
 	if len(p.Refusals) == 0 {
-		r.Next = []string{pl.sides.command("apply", string(pl.dir)), pl.sides.command("verify", string(pl.dir))}
+		r.Next = []string{pl.sides.command("apply", pl.dir.folder), pl.sides.command("verify", pl.dir.folder)}
 	}
 }
 
@@ -311,23 +309,4 @@ func rollback(p *plan) string {
 		undo += fmt.Sprintf(" Delete %s, too.", p.Quarantine.Topic)
 	}
 	return undo
-}
-
-// read is the content of a file of the run directory.
-func (d runDir) read(name string) ([]byte, error) {
-	content, err := os.ReadFile(d.path(name))
-	if err != nil {
-		return nil, fmt.Errorf("read the run directory: %w", err)
-	}
-	return content, nil
-}
-
-// copyTo appends a file of the run directory to w.
-func (d runDir) copyTo(w io.Writer, name string) error {
-	content, err := d.read(name)
-	if err != nil {
-		return err
-	}
-	_, err = w.Write(content)
-	return err
 }

@@ -112,7 +112,11 @@ func (p *plan) prunes(dir runDir) (pruneList, error) {
 	if !slices.ContainsFunc(p.Files, sealed) {
 		return nil, nil
 	}
-	list, err := readPruneList(dir.path(pruneFileName))
+	content, err := dir.read(pruneFileName)
+	if err != nil {
+		return nil, err
+	}
+	list, err := parsePruneList(content)
 	if err != nil {
 		return nil, &Failure{Kind: ErrChanged, What: "cannot read the prune list of the plan", Cause: err,
 			Do: "restore it from a copy of the run directory, or plan again with a new --run-dir"}

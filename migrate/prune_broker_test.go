@@ -110,7 +110,7 @@ func (h *history) files(t *testing.T) (prune, before, repairs string) {
 	t.Helper()
 	dir := t.TempDir()
 	prune, before, repairs = filepath.Join(dir, "prune.jsonl"), filepath.Join(dir, "marker.json"), filepath.Join(dir, repairsFileName)
-	if err := runDir(dir).writePruneList("prune.jsonl", h.prunes); err != nil {
+	if err := onDisk(dir).writePruneList("prune.jsonl", h.prunes); err != nil {
 		t.Fatal(err)
 	}
 	content, err := json.Marshal(map[string]any{"offsets": markerAt(h.before)})
@@ -126,7 +126,7 @@ func (h *history) files(t *testing.T) (prune, before, repairs string) {
 		lines = append(lines, report.Repair{Decision: "rewrite", KeyBase64: bad.KeyBase64, Key: bad.Key, BusinessKey: &key.business, Sequence: &key.sequence,
 			EventUUID: historyIDs[:36], ActionUUID: historyIDs[37:]})
 	}
-	if err := runDir(dir).writeRepairs(lines); err != nil {
+	if err := onDisk(dir).writeRepairs(lines); err != nil {
 		t.Fatal(err)
 	}
 	return prune, before, repairs
@@ -158,7 +158,7 @@ func TestExtendKeepsPruneRules(t *testing.T) {
 	source := c.Seed(t, "source", "partitions 2\nconfig cleanup.policy=compact\n1 1700000000000 "+key("first", 0)+" first\n"+
 		"0 1700000000000 "+key("a", 0)+" old\n0 1700000000001 "+key("kept", 0)+" kept\n0 1700000000002 "+key("before", 0)+" before\n0 1700000000003 "+key("b", 1)+" b\n")
 	dir := t.TempDir()
-	if err := runDir(dir).writePruneList("list", pruneList{"a": 0, "first": 0, "later": 5, "never": 1, "b": 0}); err != nil {
+	if err := onDisk(dir).writePruneList("list", pruneList{"a": 0, "first": 0, "later": 5, "never": 1, "b": 0}); err != nil {
 		t.Fatal(err)
 	}
 	marker := filepath.Join(dir, "marker.json")

@@ -7,7 +7,6 @@ import (
 	"maps"
 	"math/rand/v2"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -262,11 +261,11 @@ func TestParsePruneList(t *testing.T) {
 // A list in its normal form reads back as it was, whatever its keys hold.
 func TestPruneListNormalForm(t *testing.T) {
 	list := pruneList{"": 0, "a\r\nb": 1, "\"": 2, "\u202e\u0000": 3, "\U0001f600": 9223372036854775807, "\ufffd": 4}
-	dir := runDir(t.TempDir())
+	dir := onDisk(t.TempDir())
 	if err := dir.writePruneList(pruneFileName, list); err != nil {
 		t.Fatal(err)
 	}
-	got, err := readPruneList(filepath.Join(string(dir), pruneFileName))
+	got, err := readPruneList(dir.path(pruneFileName))
 	if err != nil {
 		t.Fatal(err)
 	}

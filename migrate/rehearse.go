@@ -78,7 +78,7 @@ func Rehearse(ctx context.Context, o RehearseOptions, env Environment) (*report.
 		}
 		sets = append(sets, set)
 	}
-	dir := runDir(o.RunDir)
+	dir := env.runDir(o.RunDir)
 	p, err := dir.readPlan()
 	if err != nil {
 		return nil, err
@@ -87,6 +87,9 @@ func Rehearse(ctx context.Context, o RehearseOptions, env Environment) (*report.
 		return nil, err
 	}
 	if err := p.checkFiles(dir); err != nil {
+		return nil, err
+	}
+	if err := dir.checkWritable(); err != nil {
 		return nil, err
 	}
 	rules, err := p.rules(dir)
@@ -166,16 +169,14 @@ func (r *rehearser) run(ctx context.Context) error {
 	grown, live := r.plan.liveFailure(now, r.options.AllowLiveSource)
 	r.evidence.Findings = r.keyTypeFindings()
 	r.conclude(grown)
-	if err := r.dir.write(translatedMarkersFileName, func(w io.Writer) error { return report.WriteJSON(w, translated) }); err != nil {
-		return err
+	err = r.dir.write(translatedMarkersFileName, func(w io.Writer) error { return report.WriteJSON(w, translated) })
+	if err == nil {
+		err = r.dir.write(rehearseFileName, func(w io.Writer) error { return report.WriteJSON(w, e) })
 	}
-	if err := r.dir.write(rehearseFileName, func(w io.Writer) error { return report.WriteJSON(w, e) }); err != nil {
-		return err
+	if !e.Passed { // whether or not that could be written down
+		return r.failure(err)
 	}
-	if !e.Passed {
-		return r.failure()
-	}
-	return live
+	return cmp.Or(err, live)
 }
 
 // setStage checks both topics and takes down what they hold.
@@ -325,14 +326,14 @@ func (r *rehearser) exactWay(markers string) string {
 }
 
 // failure is the error of a rehearsal that did not pass.
-func (r *rehearser) failure() error {
+func (r *rehearser) failure(cause error) error {
 	var texts []string
 	for i := range r.evidence.Rehearsals {
 		if one := &r.evidence.Rehearsals[i]; !one.Passed {
 			texts = append(texts, fmt.Sprintf("%s: %s", one.Marker, one.Summary))
 		}
 	}
-	return &Failure{Kind: ErrDifferent, What: strings.Join(texts, "\n"), Do: strings.Join(append(r.evidence.Next, "see rehearse.json in the run directory"), "\n")}
+	return &Failure{Kind: ErrDifferent, What: strings.Join(texts, "\n"), Cause: cause, Do: strings.Join(append(r.evidence.Next, "see rehearse.json in the run directory"), "\n")}
 }
 
 func endsOf(log []logRange) []int64 {

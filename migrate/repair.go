@@ -48,7 +48,7 @@ func Repair(o RepairOptions, env Environment) (*report.RepairRun, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
-	dir := runDir(o.RunDir)
+	dir := env.runDir(o.RunDir)
 	p, err := dir.readPlan()
 	if err != nil {
 		return nil, err
@@ -95,7 +95,7 @@ func (r *repairer) begin() error {
 		return err
 	}
 	if exists {
-		if r.set, err = readRepairsFile(r.dir.path(repairsFileName), r.set.rules); err != nil {
+		if r.set, err = r.dir.readRepairs(r.set.rules); err != nil {
 			return err
 		}
 	}
@@ -224,7 +224,7 @@ func (r *repairer) finish() error {
 	}
 	r.out.Next = []string{fmt.Sprintf("rekey plan --repairs %s with the flags of this plan and a new --run-dir", shellQuote(r.out.File))}
 	if r.plan.refuse() == nil && r.plan.OnUnparseable != rewrite.PolicyFail {
-		r.out.Next = append(r.out.Next, fmt.Sprintf("or, to add what was quarantined to this plan's target: rekey repair --replay --run-dir %s --bootstrap-server HOST:PORT", shellQuote(string(r.dir))))
+		r.out.Next = append(r.out.Next, fmt.Sprintf("or, to add what was quarantined to this plan's target: rekey repair --replay --run-dir %s --bootstrap-server HOST:PORT", shellQuote(r.dir.folder)))
 	}
 	return nil
 }

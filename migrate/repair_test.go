@@ -145,7 +145,7 @@ func TestRepairSet(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		dir := runDir(t.TempDir())
+		dir := onDisk(t.TempDir())
 		if err := dir.writeRepairs(set.sorted()); err != nil {
 			t.Fatal(err)
 		}

@@ -50,9 +50,13 @@ func readRepairsFile(path string, rules rewrite.Rules) (*repairSet, error) {
 	if err != nil {
 		return nil, &Failure{Kind: ErrUsage, What: "cannot read the repairs", Cause: err, Do: "name a file as rekey repair writes it, with one JSON line for each key"}
 	}
+	set, err := readRepairs(file, path, rules)
+	return set, errors.Join(err, file.Close())
+}
+
+func readRepairs(in io.Reader, path string, rules rewrite.Rules) (*repairSet, error) {
 	set := newRepairSet(rules)
-	err = report.ReadRepairs(file, set.add)
-	if err = errors.Join(err, file.Close()); err != nil {
+	if err := report.ReadRepairs(in, set.add); err != nil {
 		return nil, &Failure{Kind: ErrUsage, What: path, Cause: err, Do: "correct that line; docs/report-schema.md says what a line of a repairs file holds"}
 	}
 	return set, nil
@@ -292,6 +296,15 @@ func (pl *planner) repaired(entry report.BadKey) (string, error) {
 		return entry.Key, nil
 	}
 	return "", nil
+}
+
+// readRepairs reads repairs.jsonl.
+func (d runDir) readRepairs(rules rewrite.Rules) (set *repairSet, err error) {
+	err = d.readFrom(repairsFileName, func(in io.Reader) error {
+		set, err = readRepairs(in, d.path(repairsFileName), rules)
+		return err
+	})
+	return set, err
 }
 
 // writeRepairs writes a repairs file.

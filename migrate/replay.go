@@ -4,9 +4,8 @@ import (
 	"cmp"
 	"context"
 	"encoding/base64"
-	"errors"
 	"fmt"
-	"os"
+	"io"
 	"slices"
 	"sync"
 	"time"
@@ -73,7 +72,7 @@ func (p *plan) newRepairs(dir runDir) ([]report.Repair, error) {
 	if exists, err := dir.has(repairsFileName); err != nil || !exists {
 		return nil, err
 	}
-	given, err := readRepairsFile(dir.path(repairsFileName), rules)
+	given, err := dir.readRepairs(rules)
 	if err != nil {
 		return nil, err
 	}
@@ -251,23 +250,20 @@ func (r *replayer) seal() error {
 }
 
 // eachBadKey calls fn for each line of unparseable.jsonl.
-func (d runDir) eachBadKey(fn func(report.BadKey, []byte) error) (err error) {
-	file, err := os.Open(d.path(unparseableFileName))
-	if err != nil {
-		return fmt.Errorf("read the keys that cannot be parsed: %w", err)
-	}
-	defer func() { err = errors.Join(err, file.Close()) }()
-	for bad, err := range report.ReadBadKeys(file) {
-		if err != nil {
-			return fmt.Errorf("%s: %w", file.Name(), err)
+func (d runDir) eachBadKey(fn func(report.BadKey, []byte) error) error {
+	return d.readFrom(unparseableFileName, func(in io.Reader) error {
+		for bad, err := range report.ReadBadKeys(in) {
+			if err != nil {
+				return fmt.Errorf("%s: %w", d.path(unparseableFileName), err)
+			}
+			key, err := bad.Bytes()
+			if err != nil {
+				return fmt.Errorf("%s: %w", d.path(unparseableFileName), err)
+			}
+			if err := fn(bad, key); err != nil {
+				return err
+			}
 		}
-		key, err := bad.Bytes()
-		if err != nil {
-			return fmt.Errorf("%s: %w", file.Name(), err)
-		}
-		if err := fn(bad, key); err != nil {
-			return err
-		}
-	}
-	return nil
+		return nil
+	})
 }

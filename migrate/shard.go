@@ -94,7 +94,7 @@ func (a *applier) idle() error {
 func (a *applier) conclude() {
 	a.evidence.FinishedAt = a.env.Now().UTC()
 	if a.division == rewrite.Whole {
-		a.evidence.Next = []string{a.sides.command("verify", string(a.dir))}
+		a.evidence.Next = []string{a.sides.command("verify", a.dir.folder)}
 		return
 	}
 	whole := a.options

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"sort"
 	"sync"
 
@@ -24,7 +23,8 @@ type badKeys struct {
 	mu     sync.Mutex
 	prints fingerprinter
 	table  keyTable[badKeyStats]
-	file   *os.File
+	dir    runDir
+	file   openFile
 	buffer *bufio.Writer
 	length int64
 }
@@ -39,14 +39,16 @@ type badKeyStats struct {
 }
 
 func newBadKeys(dir runDir, prints fingerprinter) (*badKeys, error) {
-	file, err := os.CreateTemp(string(dir), ".keys-*")
+	file, err := dir.files.CreateTemp(dir.folder, ".keys-*")
 	if err != nil {
-		return nil, fmt.Errorf("spool keys that cannot be parsed: %w", err)
+		return nil, dir.unwritable("the spooled keys", err)
 	}
-	return &badKeys{prints: prints, file: file, buffer: bufio.NewWriterSize(file, 1<<16)}, nil
+	return &badKeys{prints: prints, dir: dir, file: file, buffer: bufio.NewWriterSize(file, 1<<16)}, nil
 }
 
-func (b *badKeys) close() error { return errors.Join(b.file.Close(), os.Remove(b.file.Name())) }
+func (b *badKeys) close() error {
+	return errors.Join(b.file.Close(), b.dir.files.Remove(b.file.Name()))
+}
 
 // add takes note of one record.
 func (b *badKeys) add(r *rewrite.Record) error {
@@ -88,7 +90,7 @@ func (b *badKeys) spool(key []byte) error {
 	binary.LittleEndian.PutUint64(head[1:], uint64(len(key)))
 	for _, part := range [][]byte{head[:], key} {
 		if _, err := b.buffer.Write(part); err != nil {
-			return fmt.Errorf("spool keys that cannot be parsed: %w", err)
+			return b.dir.unwritable("the spooled keys", err)
 		}
 		b.length += int64(len(part))
 	}
@@ -100,7 +102,7 @@ func before(p int32, o int64, q int32, w int64) bool { return p < q || p == q &&
 // each calls fn for every key, ordered by first position.
 func (b *badKeys) each(fn func(key []byte, stats *badKeyStats) error) error {
 	if err := b.buffer.Flush(); err != nil {
-		return fmt.Errorf("spool keys that cannot be parsed: %w", err)
+		return b.dir.unwritable("the spooled keys", err)
 	}
 	order := make([]uint32, b.table.size)
 	for i := range order {
@@ -114,7 +116,7 @@ func (b *badKeys) each(fn func(key []byte, stats *badKeyStats) error) error {
 		stats := &b.table.entry(int(i)).value
 		key, err := b.key(stats.spooled)
 		if err != nil {
-			return fmt.Errorf("read back a spooled key: %w", err)
+			return b.dir.unreadable("the spooled keys", err)
 		}
 		if err := fn(key, stats); err != nil {
 			return err
@@ -232,7 +234,7 @@ func (s spools) close(env Environment) {
 // whatever partition was read first.
 type spool struct {
 	dir     runDir
-	file    *os.File // nil before the first record
+	file    openFile // nil before the first record
 	buffer  *bufio.Writer
 	encoder *json.Encoder
 	lines   int64
@@ -240,16 +242,16 @@ type spool struct {
 
 func (q *spool) add(line any) error {
 	if q.file == nil {
-		file, err := os.CreateTemp(string(q.dir), ".lines-*")
+		file, err := q.dir.files.CreateTemp(q.dir.folder, ".lines-*")
 		if err != nil {
-			return fmt.Errorf("spool records: %w", err)
+			return q.dir.unwritable("the spooled records", err)
 		}
 		q.file, q.buffer = file, bufio.NewWriterSize(file, 1<<16)
 		q.encoder = json.NewEncoder(q.buffer)
 		q.encoder.SetEscapeHTML(false)
 	}
 	if err := q.encoder.Encode(line); err != nil {
-		return fmt.Errorf("spool records: %w", err)
+		return q.dir.unwritable("the spooled records", err)
 	}
 	q.lines++
 	return nil
@@ -261,18 +263,23 @@ func (q *spool) copyTo(w io.Writer) error {
 		return nil
 	}
 	if err := q.buffer.Flush(); err != nil {
-		return err
+		return q.dir.unwritable("the spooled records", err)
 	}
 	if _, err := q.file.Seek(0, io.SeekStart); err != nil {
+		return q.dir.unreadable("the spooled records", err)
+	}
+	in := &noteErrors{Reader: q.file}
+	if _, err := io.Copy(w, in); in.err != nil {
+		return q.dir.unreadable("the spooled records", in.err)
+	} else if err != nil {
 		return err
 	}
-	_, err := io.Copy(w, q.file)
-	return err
+	return nil
 }
 
 func (q *spool) close() error {
 	if q.file == nil {
 		return nil
 	}
-	return errors.Join(q.file.Close(), os.Remove(q.file.Name()))
+	return errors.Join(q.file.Close(), q.dir.files.Remove(q.file.Name()))
 }

@@ -337,7 +337,7 @@ func (r *rehearser) keyTypeFindings() []report.Finding {
 	if r.plan.Release04 == nil {
 		return nil
 	}
-	planned, err := r.dir.readReport()
+	planned, _, err := r.dir.readReport(r.plan)
 	if err != nil || planned.Release04 == nil {
 		r.env.Logf("what the plan found out about its key type is not repeated: %v", err)
 		return nil

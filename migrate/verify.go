@@ -2,6 +2,7 @@ package migrate
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -19,7 +20,7 @@ func Verify(ctx context.Context, o RunOptions, env Environment) (*report.Verify,
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
-	dir := runDir(o.RunDir)
+	dir := env.runDir(o.RunDir)
 	p, err := dir.readPlan()
 	if err != nil {
 		return nil, err
@@ -28,6 +29,9 @@ func Verify(ctx context.Context, o RunOptions, env Environment) (*report.Verify,
 		return nil, err
 	}
 	if err := p.checkFiles(dir); err != nil {
+		return nil, err
+	}
+	if err := dir.checkWritable(); err != nil {
 		return nil, err
 	}
 	rules, err := p.rules(dir)
@@ -81,22 +85,20 @@ func (v *verifier) run(ctx context.Context) error {
 	e.FinishedAt = v.env.Now().UTC()
 	if e.Equal {
 		e.Next = []string{
-			v.sides.command("rehearse", string(v.dir)) + " --runtime 0.3 --marker at-end",
+			v.sides.command("rehearse", v.dir.folder) + " --runtime 0.3 --marker at-end",
 			fmt.Sprintf("point the job at %s (kafkaActionStateTopic) and start it from its savepoint", p.Target.Topic),
 		}
 	} else if c.onlyConfigs() {
-		e.Next = []string{v.sides.command("apply", string(v.dir)), v.sides.command("verify", string(v.dir))}
+		e.Next = []string{v.sides.command("apply", v.dir.folder), v.sides.command("verify", v.dir.folder)}
 	} else {
 		e.Next = []string{"do not start the job on " + p.Target.Topic, "plan again with a new --run-dir and a new target"}
 	}
-	if err := v.dir.write(verifyFileName, func(w io.Writer) error { return report.WriteJSON(w, e) }); err != nil {
-		return err
-	}
-	if !e.Equal {
-		return &Failure{Kind: ErrDifferent, What: fmt.Sprintf("%s is not what the plan demands: %d differences", p.Target.Topic, e.Total),
+	err = v.dir.write(verifyFileName, func(w io.Writer) error { return report.WriteJSON(w, e) })
+	if !e.Equal { // whether or not that could be written down
+		return &Failure{Kind: ErrDifferent, What: fmt.Sprintf("%s is not what the plan demands: %d differences", p.Target.Topic, e.Total), Cause: err,
 			Do: "see verify.json in the run directory; do not start the job on the target"}
 	}
-	return live
+	return cmp.Or(err, live)
 }
 
 // compare finds the differences between what the plan demands and the target.

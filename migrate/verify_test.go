@@ -179,6 +179,13 @@ func (m *migration) write(t testing.TB, topic string, records []reader.Record) {
 
 func (m *migration) deleteTopic(t testing.TB, topic string) {
 	t.Helper()
+	if err := m.tryDeleteTopic(t, topic); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (m *migration) tryDeleteTopic(t testing.TB, topic string) error {
+	t.Helper()
 	req := kmsg.NewPtrDeleteTopicsRequest()
 	req.TimeoutMillis, req.TopicNames = 30_000, []string{topic}
 	rt := kmsg.NewDeleteTopicsRequestTopic()
@@ -188,9 +195,7 @@ func (m *migration) deleteTopic(t testing.TB, topic string) {
 	if err == nil {
 		err = kerr.ErrorForCode(resp.Topics[0].ErrorCode)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	return err
 }
 
 // refused demands an exit code and that the message names each text.
@@ -854,7 +859,7 @@ func TestVerifyNamesDamage(t *testing.T) {
 			if d := v.Differences[at]; d.Target == nil || d.Text == "" || d.Key == "" {
 				t.Errorf("incomplete: %+v", d)
 			}
-			content, err := runDir(m.run.RunDir).read(verifyFileName)
+			content, err := m.env.runDir(m.run.RunDir).read(verifyFileName)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -983,7 +988,7 @@ func TestCompaction(t *testing.T) {
 			}
 			judge := func(t *testing.T, m *migration, source []reader.Record, compacted bool) {
 				t.Helper()
-				p, err := runDir(m.run.RunDir).readPlan()
+				p, err := m.env.runDir(m.run.RunDir).readPlan()
 				if err != nil {
 					t.Fatal(err)
 				}
