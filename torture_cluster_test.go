@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -13,6 +14,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -370,16 +372,34 @@ func (s *siege) refuse(strike func(*process) string, phases ...string) {
 	struck, hit := phases[s.rand.IntN(len(phases))], false
 	for i, phase := range []string{"plan", "apply", "verify", "apply", "verify"} {
 		p := s.step(phase)
+		var at time.Time // when a verify was struck
 		if phase == struck && i < 3 {
-			hit = s.hitIn(phase, p, strike)
+			hit = s.hitIn(phase, p, func(p *process) string {
+				if phase != "verify" {
+					return strike(p)
+				}
+				// What comes after its last look concerns a verify no more. It
+				// is over so soon that only one that stands still is certain
+				// to be in its middle.
+				_ = p.Process.Signal(syscall.SIGSTOP) // it may have ended
+				defer func() { _ = p.Process.Signal(syscall.SIGCONT) }()
+				at = time.Now()
+				return strike(p)
+			})
 		}
 		code := s.end(p)
 		switch {
+		case code == 0 && !at.IsZero() && s.finished(p).Before(at):
+			s.result.Hits--
+			s.result.Late++
 		case code == 0 && phase != "plan":
 			s.heal()
 			if !s.judge(p) {
 				return
 			}
+		case code == 0 && hit:
+			// The plan may be about what was left when it began.
+			s.records = s.captured()
 		case code == 0:
 		case !hit:
 			s.result.Refusals++
@@ -393,6 +413,38 @@ func (s *siege) refuse(strike func(*process) string, phases ...string) {
 			}
 		}
 	}
+}
+
+// finished is when a phase says that it was through.
+func (s *siege) finished(p *process) time.Time {
+	s.Helper()
+	var evidence struct {
+		At time.Time `json:"finished_at"`
+	}
+	s.must(json.Unmarshal(p.stdout.Bytes(), &evidence))
+	if evidence.At.IsZero() {
+		s.Fatalf("it does not say when: %v", p)
+	}
+	return evidence.At
+}
+
+// captured are the source's records from where the plan began to read.
+func (s *siege) captured() []reader.Record {
+	s.Helper()
+	content, err := os.ReadFile(filepath.Join(s.dir, "plan.json"))
+	s.must(err)
+	var plan struct {
+		Captures []struct {
+			Starts []int64 `json:"log_starts"`
+		} `json:"captures"`
+	}
+	s.must(json.Unmarshal(content, &plan))
+	if len(plan.Captures) != 1 || len(plan.Captures[0].Starts) != fieldPartitions {
+		s.Fatalf("a plan without log starts: %s", content)
+	}
+	return slices.DeleteFunc(slices.Clone(s.records), func(r reader.Record) bool {
+		return r.Offset < plan.Captures[0].Starts[r.Partition]
+	})
 }
 
 func lastLine(text string) string {
