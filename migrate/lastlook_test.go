@@ -163,6 +163,21 @@ func TestNewcomerAsTheCopyEnds(t *testing.T) {
 	m.check(t)
 }
 
+// The same for a shard, which has a lock of its own. Before it gets to shut out
+// the whole, its padding says who it is.
+func TestShardAsTheCopyEnds(t *testing.T) {
+	m := newMigration(t, testcluster.Start(t), tinyTopic(), nil)
+	m.plan(t)
+	padding := reader.Record{Timestamp: 1, Key: []byte(m.model(t).paddingKey()), Headers: []reader.Header{{Key: "rekey-source", Value: []byte("padding:0/2")}}}
+	env := m.env
+	env.Progress = &atDone{name: "copy to", do: func() { m.write(t, m.target, []reader.Record{padding}) }}
+	_, err := Apply(testcluster.Context(t), m.run, env)
+	refused(t, err, 4, "another apply of this target took over")
+	m.apply(t)
+	m.verify(t)
+	m.check(t)
+}
+
 // atDone calls something once, as a part of the work ends.
 type atDone struct {
 	NoProgress
