@@ -9,7 +9,7 @@ STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 GOVULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.9.0
 
 .DEFAULT_GOAL := help
-.PHONY: help build dist demo test race fuzz lint vuln bench bench-padding microbench test-kafka torture torture-long cover clean
+.PHONY: help build dist demo test race fuzz lint vuln bench bench-smoke bench-render bench-padding microbench test-kafka torture torture-long cover clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
@@ -51,6 +51,12 @@ vuln: ## known vulnerabilities; optional, for it needs the Go vulnerability data
 
 bench: ## rekey against other ways to copy a topic; KAFKA=1 on a real Apache Kafka
 	cd bench && go run . $(if $(KAFKA),-kafka) $(BENCHFLAGS)
+
+bench-smoke: ## the bench on a few thousand records: every contestant must copy all of them
+	cd bench && go vet ./... && go test ./... && go run . -records 4000 -runs 1 -partitions 4
+
+bench-render: ## the tables and the plot of docs/performance.md from bench/results
+	cd bench && go run . render
 
 bench-padding: ## what alignment costs on a real Kafka: time, disk, compaction; minutes and gigabytes
 	REKEY_BENCH=1 go test -run '^TestBenchPadding$$' -count=1 -timeout 60m -v ./migrate

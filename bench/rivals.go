@@ -3,39 +3,36 @@ package main
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
-	"os/exec"
+	"os"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
+	"golang.org/x/sync/errgroup"
 
 	"rekey/fixtures/reader"
 	"rekey/fixtures/seed"
+	"rekey/fixtures/wire"
 )
 
 // copyTopic is what a good engineer would write by hand with a current client:
 // consume all partitions, escape the business key, produce to the partition
 // that the runtime's partitioner chooses, with large compressed batches. It has
 // no plan, no resume, no proof, and stops at the end only because it counts.
-func copyTopic(ctx context.Context, addrs, source, target, codec string) error {
+func copyTopic(ctx context.Context, args []string) error {
+	addrs, source, target, codec := args[0], args[1], args[2], args[3]
 	ranges, err := reader.Ranges(ctx, strings.Split(addrs, ","), source)
 	if err != nil {
 		return err
 	}
 	partitions := int32(len(ranges))
-	compression, known := map[string]kgo.CompressionCodec{
-		"none": kgo.NoCompression(), "gzip": kgo.GzipCompression(), "snappy": kgo.SnappyCompression(),
-		"lz4": kgo.Lz4Compression(), "zstd": kgo.ZstdCompression(),
-	}[codec]
-	if !known {
-		return fmt.Errorf("unknown codec %q", codec)
-	}
-	producer, err := kgo.NewClient(kgo.SeedBrokers(strings.Split(addrs, ",")...), kgo.RecordPartitioner(kgo.ManualPartitioner()),
-		kgo.ProducerBatchCompression(compression), kgo.ProducerBatchMaxBytes(1_000_000), kgo.ProducerLinger(5*time.Millisecond),
-		kgo.MaxBufferedRecords(200_000), kgo.MaxBufferedBytes(256<<20))
+	producer, err := newProducer(addrs, codec)
 	if err != nil {
 		return err
 	}
@@ -43,30 +40,65 @@ func copyTopic(ctx context.Context, addrs, source, target, codec string) error {
 	if err := seed.CreateTopic(ctx, producer, target, partitions, -1, map[string]string{"cleanup.policy": "compact"}); err != nil {
 		return err
 	}
-	var failed atomic.Pointer[error]
+	sending := sender{client: producer, topic: target}
 	err = consume(ctx, addrs, source, ranges, func(r *kgo.Record) {
-		key, ok := escape(r.Key)
-		if !ok {
-			return
+		if key, ok := escape(r.Key); ok {
+			sending.send(ctx, &kgo.Record{Partition: seed.Partition(key, partitions), Key: key, Value: r.Value, Headers: r.Headers, Timestamp: r.Timestamp})
 		}
-		out := &kgo.Record{Topic: target, Partition: seed.Partition(key, partitions), Key: key, Value: r.Value, Headers: r.Headers, Timestamp: r.Timestamp}
-		producer.Produce(ctx, out, func(_ *kgo.Record, err error) {
-			if err != nil {
-				failed.CompareAndSwap(nil, &err)
-			}
-		})
 	})
 	if err != nil {
 		return err
 	}
-	if err := producer.Flush(ctx); err != nil {
+	if err := sending.finish(ctx); err != nil {
 		return err
 	}
-	if err := failed.Load(); err != nil {
+	return tell(told{Records: sending.records})
+}
+
+// newProducer has the settings that make the client fast.
+func newProducer(addrs, codec string) (*kgo.Client, error) {
+	compression, known := map[string]kgo.CompressionCodec{
+		"none": kgo.NoCompression(), "gzip": kgo.GzipCompression(), "snappy": kgo.SnappyCompression(),
+		"lz4": kgo.Lz4Compression(), "zstd": kgo.ZstdCompression(),
+	}[codec]
+	if !known {
+		return nil, fmt.Errorf("unknown codec %q", codec)
+	}
+	return kgo.NewClient(kgo.SeedBrokers(strings.Split(addrs, ",")...), kgo.RecordPartitioner(kgo.ManualPartitioner()),
+		kgo.ProducerBatchCompression(compression), kgo.ProducerBatchMaxBytes(1_000_000), kgo.ProducerLinger(5*time.Millisecond),
+		kgo.MaxBufferedRecords(200_000), kgo.MaxBufferedBytes(256<<20))
+}
+
+// sender hands records to a client and keeps the first failure.
+type sender struct {
+	client  *kgo.Client
+	topic   string
+	records int64
+	failed  atomic.Pointer[error]
+}
+
+func (s *sender) send(ctx context.Context, r *kgo.Record) {
+	s.records++
+	r.Topic = s.topic
+	s.client.Produce(ctx, r, func(_ *kgo.Record, err error) {
+		if err != nil {
+			s.failed.CompareAndSwap(nil, &err)
+		}
+	})
+}
+
+func (s *sender) finish(ctx context.Context) error {
+	if err := s.client.Flush(ctx); err != nil {
+		return err
+	}
+	if err := s.failed.Load(); err != nil {
 		return *err
 	}
 	return nil
 }
+
+// tell prints what was done, for the process that started this one.
+func tell(t told) error { return json.NewEncoder(os.Stdout).Encode(t) }
 
 // escape rewrites a legacy key; the last three fields hold no separator.
 func escape(key []byte) ([]byte, bool) {
@@ -91,12 +123,17 @@ func escape(key []byte) ([]byte, bool) {
 }
 
 // consumeTopic only reads: no copy can be faster.
-func consumeTopic(ctx context.Context, addrs, source string) error {
+func consumeTopic(ctx context.Context, args []string) error {
+	addrs, source := args[0], args[1]
 	ranges, err := reader.Ranges(ctx, strings.Split(addrs, ","), source)
 	if err != nil {
 		return err
 	}
-	return consume(ctx, addrs, source, ranges, func(*kgo.Record) {})
+	var done told
+	if err := consume(ctx, addrs, source, ranges, func(*kgo.Record) { done.Records++ }); err != nil {
+		return err
+	}
+	return tell(done)
 }
 
 // consume reads a topic without holes to its present end.
@@ -132,31 +169,124 @@ func consume(ctx context.Context, addrs, source string, ranges map[int32]reader.
 	return nil
 }
 
-// kcatPipe is what people use today: it changes no key and drops headers and
-// timestamps. It takes part if kcat is installed.
-func kcatPipe(addrs, source, target string) ([]string, bool) {
-	if _, err := exec.LookPath("kcat"); err != nil {
-		return nil, false
+// readyRecords is how many different records are produced again and again.
+const readyRecords = 20_000
+
+// ready are the records that a copy of a topic would write, made in advance, by
+// target partition.
+func ready(o seed.Options) []seed.Generated {
+	o.Records = min(o.Records, readyRecords)
+	var out []seed.Generated
+	for g := range seed.Generate(o) {
+		key, ok := escape(g.Key)
+		if !ok {
+			continue
+		}
+		g.Key, g.Partition = key, seed.Partition(key, o.Partitions)
+		out = append(out, g)
 	}
-	return []string{"sh", "-c", fmt.Sprintf(
-		`kcat -b %[1]s -C -t %[2]s -o beginning -e -q -K '\t' -X fetch.message.max.bytes=4194304 | kcat -b %[1]s -P -t %[3]s -K '\t' -Z -X compression.codec=lz4 -X linger.ms=5 -X batch.size=1000000`,
-		addrs, source, target)}, true
+	return out
 }
 
-// createTopic makes the target of a rival that cannot do so itself.
-func createTopic(ctx context.Context, addrs, topic string, partitions int) error {
-	client, err := kgo.NewClient(kgo.SeedBrokers(strings.Split(addrs, ",")...))
+// produceTopic only writes, with the client and the settings of the hand-written
+// copy. The clock starts when the records are made.
+func produceTopic(ctx context.Context, args []string) error {
+	o, addrs, target, err := producerArgs("produce", args)
+	if err != nil {
+		return err
+	}
+	records := ready(o)
+	client, err := newProducer(addrs, o.Codec.String())
 	if err != nil {
 		return err
 	}
 	defer client.Close()
-	return seed.CreateTopic(ctx, client, topic, int32(partitions), -1, nil)
+	began := time.Now()
+	sending := sender{client: client, topic: target}
+	for i := range o.Records {
+		r := &records[i%len(records)]
+		sending.send(ctx, &kgo.Record{Partition: r.Partition, Key: r.Key, Value: r.Value, Timestamp: time.UnixMilli(r.Timestamp)})
+	}
+	if err := sending.finish(ctx); err != nil {
+		return err
+	}
+	return tell(told{Records: sending.records, Seconds: time.Since(began).Seconds()})
 }
 
-func seedCodec(name string) (seed.Codec, error) {
-	codec, known := map[string]seed.Codec{"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}[name]
-	if !known {
-		return 0, fmt.Errorf("unknown -codec %q", name)
+// produceBatches only writes, and leaves out what a client does for each record:
+// batches of 800 kB are cut from ready records once, and then encoded, compressed
+// and sent by several goroutines. What is left is the codec and the broker.
+func produceBatches(ctx context.Context, args []string) error {
+	o, addrs, target, err := producerArgs("batches", args)
+	if err != nil {
+		return err
 	}
-	return codec, nil
+	const batchBytes = 800_000
+	var batches []readyBatch
+	last := map[int32]int{} // partition to its latest batch
+	for _, r := range ready(o) {
+		size := len(r.Key) + len(r.Value) + 32
+		at, found := last[r.Partition]
+		if !found || batches[at].size+size > batchBytes {
+			at = len(batches)
+			last[r.Partition] = at
+			batches = append(batches, readyBatch{partition: r.Partition})
+		}
+		batches[at].size += size
+		batches[at].records = append(batches[at].records, r.Record)
+	}
+	batches = fill(batches, batchBytes)
+	var clients [8]*kgo.Client // a broker works on one request of a connection at a time
+	for i := range clients {
+		if clients[i], err = wire.Dial(strings.Split(addrs, ",")); err != nil {
+			return err
+		}
+		defer clients[i].Close()
+	}
+	began := time.Now()
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(16)
+	for i, left := 0, o.Records; left > 0; i++ {
+		b := batches[i%len(batches)]
+		b.records = b.records[:min(left, len(b.records))]
+		left -= len(b.records)
+		group.Go(func() error {
+			raw, err := wire.Encode(wire.Batch{Records: b.records, Codec: o.Codec})
+			if err != nil {
+				return err
+			}
+			_, err = wire.Produce(ctx, clients[i%len(clients)], target, b.partition, raw)
+			return err
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return err
+	}
+	return tell(told{Records: int64(o.Records), Seconds: time.Since(began).Seconds()})
+}
+
+type readyBatch struct {
+	partition int32
+	size      int
+	records   []wire.Record
+}
+
+// fill repeats the records of batches that are less than half full: a partition
+// that gets few of them still gets them in large batches.
+func fill(batches []readyBatch, bytes int) []readyBatch {
+	for i := range batches {
+		b := &batches[i]
+		for ; b.size*2 <= bytes; b.size *= 2 {
+			b.records = slices.Concat(b.records, b.records)
+		}
+	}
+	return batches
+}
+
+func producerArgs(command string, args []string) (o seed.Options, addrs, target string, err error) {
+	flags := flag.NewFlagSet(command, flag.ContinueOnError)
+	o = seed.Options{Seed: 1, Step: 10}
+	topicFlags(flags, &o)
+	err = flags.Parse(args)
+	return o, flags.Arg(0), flags.Arg(1), err
 }

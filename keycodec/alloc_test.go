@@ -5,6 +5,8 @@ import "testing"
 // benchKey is a legacy key of 95 bytes, the size of an ordinary one.
 var benchKey = []byte("tenant_user_123_12345_" + eventText + "_" + actionText)
 
+var notEscaped = []byte("100%")
+
 // TestAllocations holds the promise that a scan's memory does not grow with its records.
 func TestAllocations(t *testing.T) {
 	long := "a_business_key_of_more_than_the_256_bytes_that_fit_on_the_stack"
@@ -51,6 +53,7 @@ func TestAllocations(t *testing.T) {
 		f, k := flinkAgents04Of(t, keyType), testKey(text)
 		check("append "+string(keyType), 0, func() { buffer, _ = f.Append(buffer[:0], &k) })
 	}
+	check("is escaped", 0, func() { IsEscaped(notEscaped) })
 	// A serialized key that outgrows its stack buffer moves to the heap.
 	f := flinkAgents04Of(t, KeyString)
 	check("append a long string", 1, func() { buffer, _ = f.Append(buffer[:0], &longKey) })

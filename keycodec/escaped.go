@@ -67,6 +67,24 @@ func unescape(dst, text []byte) ([]byte, bool) {
 	}
 }
 
+// IsEscaped says whether text can be the business key of an escaped key: it holds no raw separator, and
+// no other percent signs than those of escapes. It makes no error that nobody reads.
+func IsEscaped(text []byte) bool {
+	if bytes.IndexByte(text, '_') >= 0 || !utf8.Valid(text) {
+		return false
+	}
+	for {
+		i := bytes.IndexByte(text, '%')
+		if i < 0 {
+			return true
+		}
+		if text = text[i:]; !bytes.HasPrefix(text, escapedSeparator) && !bytes.HasPrefix(text, escapedPercent) {
+			return false
+		}
+		text = text[3:]
+	}
+}
+
 var (
 	escapedSeparator = []byte("%5F")
 	escapedPercent   = []byte("%25")

@@ -399,3 +399,13 @@ func printDouble(d float64) string {
 	n, _ := strconv.Atoi(exponent)
 	return mantissa + "E" + strconv.Itoa(n)
 }
+
+// IsEscaped and the parser must not disagree about one grammar.
+func TestIsEscaped(t *testing.T) {
+	for _, text := range []string{"", "a", "%", "%2", "%25", "%5F", "%5f", "%5", "100%", "100%25", "a%5Fb%25c", "a_b", "a_b%25", "%%25", "%25%", "%2525", "%25_", "\xff", "%25\xff", "日本語%5F"} {
+		parses := Escaped.Parse(new(Key), []byte(text+"_7_"+eventText+"_"+actionText)) == nil
+		if IsEscaped([]byte(text)) != parses {
+			t.Errorf("%q: %v, but parsed: %v", text, !parses, parses)
+		}
+	}
+}

@@ -352,27 +352,29 @@ func (t *targetPartitionScan) record(r *rewrite.Record) {
 		}
 		return
 	}
-	source := &report.Position{Partition: p.Partition, Offset: p.Offset}
+	// On the heap only where something is wrong: once for each record would cost
+	// verify an allocation a record.
+	source := report.Position{Partition: p.Partition, Offset: p.Offset}
 	number := t.captureOf(p)
 	if number < 0 {
-		t.offence("extra", r, source, "its source position lies outside of what the plan captured")
+		t.offence("extra", r, new(source), "its source position lies outside of what the plan captured")
 		return
 	}
 	if int(p.Round) > len(t.plan.Replays) {
-		t.offence("extra", r, source, fmt.Sprintf("it came with replay %d, the plan has %d", p.Round, len(t.plan.Replays)))
+		t.offence("extra", r, new(source), fmt.Sprintf("it came with replay %d, the plan has %d", p.Round, len(t.plan.Replays)))
 		return
 	}
 	pair := t.scan.pair(p.Round, p.Partition, r.Partition)
 	switch {
 	case p.Offset == pair.last:
-		t.offence("duplicate", r, source, "the record of this source position is there twice")
+		t.offence("duplicate", r, new(source), "the record of this source position is there twice")
 		return
 	case p.Offset < pair.last:
-		t.offence("order", r, source, fmt.Sprintf("it follows the record of source offset %d", pair.last))
+		t.offence("order", r, new(source), fmt.Sprintf("it follows the record of source offset %d", pair.last))
 		return
 	}
 	if align := t.captures[number].AlignTo; align != nil && r.Offset < align[r.Partition] {
-		t.offence("alignment", r, source, fmt.Sprintf("it lies before offset %d, where an old marker may point", align[r.Partition]))
+		t.offence("alignment", r, new(source), fmt.Sprintf("it lies before offset %d, where an old marker may point", align[r.Partition]))
 	}
 	if t.demand.aside {
 		t.checkHome(r, source)
@@ -384,11 +386,11 @@ func (t *targetPartitionScan) record(r *rewrite.Record) {
 
 // checkKey demands that a key on the target is exactly what its format
 // prescribes. Keys that were copied as they are need not parse.
-func (t *targetPartitionScan) checkKey(r *rewrite.Record, source *report.Position) {
+func (t *targetPartitionScan) checkKey(r *rewrite.Record, source report.Position) {
 	to := t.demand.rules.To
 	if err := to.Parse(&t.key, r.Key); err != nil {
 		if !t.demand.rules.Copies(r.Key) {
-			t.offence("key", r, source, err.Error())
+			t.offence("key", r, new(source), err.Error())
 		}
 		return
 	}
@@ -398,14 +400,14 @@ func (t *targetPartitionScan) checkKey(r *rewrite.Record, source *report.Positio
 	encoded, err := to.Append(t.encoded[:0], &t.key)
 	t.encoded = encoded
 	if err != nil || !bytes.Equal(encoded, r.Key) {
-		t.offence("key", r, source, fmt.Sprintf("it is not the canonical %s form", to.Name()))
+		t.offence("key", r, new(source), fmt.Sprintf("it is not the canonical %s form", to.Name()))
 	}
 }
 
 // checkHome demands that a record is kept aside in the partition it came from.
-func (t *targetPartitionScan) checkHome(r *rewrite.Record, source *report.Position) {
+func (t *targetPartitionScan) checkHome(r *rewrite.Record, source report.Position) {
 	if source.Partition != r.Partition {
-		t.offence("partition", r, source, "it is not in the partition that it came from")
+		t.offence("partition", r, new(source), "it is not in the partition that it came from")
 	}
 }
 

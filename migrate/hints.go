@@ -24,7 +24,7 @@ type hints struct {
 }
 
 // add looks at a legacy key.
-func (h *hints) add(stateKey []byte, k *keycodec.Key) {
+func (h *hints) add(k *keycodec.Key) {
 	text := k.BusinessKey
 	if digits, rest, found := bytes.Cut(text, []byte{'_'}); found {
 		number, ok := keyGroup(digits)
@@ -40,7 +40,7 @@ func (h *hints) add(stateKey []byte, k *keycodec.Key) {
 		}
 		return
 	}
-	if bytes.IndexByte(text, '%') >= 0 && keycodec.Escaped.Parse(new(keycodec.Key), stateKey) == nil {
+	if bytes.IndexByte(text, '%') >= 0 && keycodec.IsEscaped(text) {
 		h.escaped++
 	}
 }

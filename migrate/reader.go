@@ -541,7 +541,9 @@ func isAbortMarker(batch *sarama.RecordBatch) bool {
 	return len(key) >= 4 && key[2] == 0 && key[3] == 0
 }
 
-// records appends the records of a piece that lie in its range.
+// records appends the records of a piece that lie in its range. The headers that
+// former records left behind dst are used again: otherwise reading a target would
+// make one allocation for each record.
 func (p piece) records(dst []rewrite.Record, partition int32) ([]rewrite.Record, error) {
 	clock, err := newBatchClock(p.batch)
 	if err != nil {
@@ -552,14 +554,14 @@ func (p piece) records(dst []rewrite.Record, partition int32) ([]rewrite.Record,
 		if offset < p.from || offset >= p.to {
 			continue
 		}
-		out := rewrite.Record{Partition: partition, Offset: offset, Timestamp: clock.of(record), Key: record.Key, Value: record.Value}
-		if len(record.Headers) > 0 {
-			out.Headers = make([]rewrite.Header, len(record.Headers))
-			for i, header := range record.Headers {
-				out.Headers[i] = rewrite.Header{Key: header.Key, Value: header.Value}
-			}
+		var headers []rewrite.Header
+		if n := len(dst); n < cap(dst) {
+			headers = dst[:n+1][n].Headers[:0]
 		}
-		dst = append(dst, out)
+		for _, header := range record.Headers {
+			headers = append(headers, rewrite.Header{Key: header.Key, Value: header.Value})
+		}
+		dst = append(dst, rewrite.Record{Partition: partition, Offset: offset, Timestamp: clock.of(record), Key: record.Key, Value: record.Value, Headers: headers})
 	}
 	return dst, nil
 }

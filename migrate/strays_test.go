@@ -50,7 +50,7 @@ func TestHints(t *testing.T) {
 		for n := range 50 {
 			business := fmt.Sprintf("user_%d", n)
 			group := keycodec.AssignKeyGroup(keycodec.JavaHash([]byte(business)), parallelism)
-			h.add(nil, &keycodec.Key{BusinessKey: fmt.Appendf(nil, "%d_%s", group, business)})
+			h.add(&keycodec.Key{BusinessKey: fmt.Appendf(nil, "%d_%s", group, business)})
 		}
 		if got, n := h.bestParallelism(); got != parallelism || n != 50 || h.numbered != 50 {
 			t.Errorf("max parallelism %d: found %d for %d of %d keys, place %d", parallelism, got, n, h.numbered, i)
@@ -58,10 +58,10 @@ func TestHints(t *testing.T) {
 	}
 	var h hints
 	for n := range 500 {
-		h.add(nil, &keycodec.Key{BusinessKey: fmt.Appendf(nil, "%d_order", n)})
+		h.add(&keycodec.Key{BusinessKey: fmt.Appendf(nil, "%d_order", n)})
 	}
 	for _, text := range []string{"0012_a", "_a", "x12_a", "99999999999_a", "-1_a", "", "12"} {
-		h.add(nil, &keycodec.Key{BusinessKey: []byte(text)})
+		h.add(&keycodec.Key{BusinessKey: []byte(text)})
 	}
 	if _, n := h.bestParallelism(); h.numbered != 500 || n > 5 {
 		t.Errorf("%d of %d numbered keys are taken for key groups", n, h.numbered)

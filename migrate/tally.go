@@ -157,7 +157,7 @@ func (t *tally) parsed(r *rewrite.Record, d rewrite.Decision, at report.Position
 		}
 	}
 	if t.rules.From == keycodec.Legacy && d.Problem == nil {
-		t.hints.add(r.Key, d.Parsed)
+		t.hints.add(d.Parsed)
 	}
 	if traits := d.Parsed.Traits(); traits != 0 {
 		for bit := keycodec.Traits(1); bit != 0 && bit <= traits; bit <<= 1 {
