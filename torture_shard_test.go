@@ -77,8 +77,12 @@ func TestTortureShardKill(t *testing.T) {
 			machines[i] = m.elsewhere()
 			begin(i)
 		}
-		for range 2 + a.rand.IntN(2*shards) {
+		late := [shards]bool{}
+		for range 2 + a.rand.IntN(3*shards) {
 			i := a.rand.IntN(shards)
+			if late[i] {
+				continue // it is done
+			}
 			moment := time.NewTimer(time.Duration(a.rand.Float64() * float64(m.duration) / 2))
 			select {
 			case <-moment.C:
@@ -96,6 +100,7 @@ func TestTortureShardKill(t *testing.T) {
 				begin(i)
 			case code == 0:
 				a.result.Late++
+				late[i] = true
 				m.claimShard(running[i], i, shards)
 			default:
 				a.result.Refusals++
