@@ -30,20 +30,7 @@ func newApplier(o RunOptions, env Environment) (*applier, error) {
 		return nil, err
 	}
 	dir := env.runDir(o.RunDir)
-	p, err := dir.readPlan()
-	if err != nil {
-		return nil, err
-	}
-	if err := p.refuse(); err != nil {
-		return nil, err
-	}
-	if err := p.checkFiles(dir); err != nil {
-		return nil, err
-	}
-	if err := dir.checkWritable(); err != nil {
-		return nil, err
-	}
-	rules, err := p.rules(dir)
+	p, rules, err := dir.openPlan()
 	if err != nil {
 		return nil, err
 	}
@@ -242,7 +229,7 @@ func (a *applier) preflight(ctx context.Context, target topicState) error {
 		}
 		found.checkPartitions("target", target, minInSync, false)
 		found.checkTargetConfigs(configs, p.lastingConfigs(), p.extremes(), a.env.Now().UnixMilli())
-		if !p.isAside {
+		if !p.IsAside {
 			found.checkCleanup(configs)
 		}
 	}
@@ -277,7 +264,7 @@ func (p *plan) knownTarget(d runDir, name string) (string, error) {
 		return "", &Failure{Kind: ErrChanged, What: "cannot read the evidence of the apply before", Cause: err,
 			Do: "if the file is damaged, delete it: apply finds out from the target where to go on"}
 	}
-	if !p.isAside {
+	if !p.IsAside {
 		return earlier.Target.ID, nil
 	}
 	if earlier.Quarantine == nil {

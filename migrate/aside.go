@@ -27,7 +27,7 @@ func (p *plan) aside() *plan {
 		return nil
 	}
 	view := *p
-	view.isAside, view.Quarantine = true, nil
+	view.IsAside, view.Quarantine = true, nil
 	view.Target = *p.Quarantine
 	view.Replays, view.Align = nil, AlignNone
 	view.Captures = slices.Clone(p.Captures)

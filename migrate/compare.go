@@ -142,7 +142,7 @@ func newComparison(p *plan, rules rewrite.Rules, s *sides, prints fingerprinter)
 	source := &topicReader{cluster: s.source, topic: p.Source.Topic, skipAborted: p.Isolation == IsolationCommitted}
 	return &comparison{
 		plan: p, hasher: newHasher(), captures: p.Captures,
-		demand: demand{source: source, rules: rules, aside: p.isAside, prints: prints, count: count},
+		demand: demand{source: source, rules: rules, aside: p.IsAside, prints: prints, count: count},
 		target: &topicReader{cluster: s.target, topic: p.Target.Topic},
 		sourceEnds: func(ctx context.Context) ([]int64, error) {
 			return readableEnds(ctx, s.source, p)

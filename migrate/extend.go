@@ -17,21 +17,11 @@ import (
 // minutes only.
 func extendPlan(ctx context.Context, o PlanOptions, env Environment) (*report.Report, error) {
 	dir := env.runDir(o.RunDir)
-	p, err := dir.readPlan()
+	p, rules, err := dir.openPlan()
 	if err != nil {
 		return nil, err
 	}
 	if err := o.agreesWith(p); err != nil {
-		return nil, err
-	}
-	if err := p.refuse(); err != nil {
-		return nil, err
-	}
-	if err := p.checkFiles(dir); err != nil {
-		return nil, err
-	}
-	rules, err := p.rules(dir)
-	if err != nil {
 		return nil, err
 	}
 	sides, err := connectSides(ctx, o.Connections, env)

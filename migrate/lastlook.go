@@ -102,7 +102,7 @@ func (a *applier) checkSettings(ctx context.Context) error {
 	}
 	var found preflight
 	found.checkTargetConfigs(configs, a.plan.lastingConfigs(), a.plan.extremes(), a.env.Now().UnixMilli())
-	if !a.plan.isAside {
+	if !a.plan.IsAside {
 		found.checkCleanup(configs)
 	}
 	if len(found) == 0 {

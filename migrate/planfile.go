@@ -30,7 +30,7 @@ type plan struct {
 	Target    planTarget `json:"target"`
 	// Quarantine is the topic that quarantined records go to; nil for a file.
 	Quarantine *planTarget `json:"quarantine_topic,omitempty"`
-	isAside    bool        // the view of that topic, see aside.go
+	IsAside    bool        `json:"-"` // the view of that topic, see aside.go
 
 	From          string          `json:"from"`
 	To            string          `json:"to"`
@@ -234,6 +234,26 @@ func (d runDir) writePlan(p *plan) error {
 		encoder.SetEscapeHTML(false)
 		return encoder.Encode(p)
 	})
+}
+
+// openPlan reads a plan to be carried out or looked at: one that is not refused,
+// with the files that belong to it, and the rules that they make.
+func (d runDir) openPlan() (*plan, rewrite.Rules, error) {
+	p, err := d.readPlan()
+	if err != nil {
+		return nil, rewrite.Rules{}, err
+	}
+	if err := p.refuse(); err != nil {
+		return nil, rewrite.Rules{}, err
+	}
+	if err := p.checkFiles(d); err != nil {
+		return nil, rewrite.Rules{}, err
+	}
+	if err := d.checkWritable(); err != nil {
+		return nil, rewrite.Rules{}, err
+	}
+	rules, err := p.rules(d)
+	return p, rules, err
 }
 
 // readPlan reads a sealed plan. A missing one is ErrUsage, an edited or

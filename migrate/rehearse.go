@@ -79,20 +79,7 @@ func Rehearse(ctx context.Context, o RehearseOptions, env Environment) (*report.
 		sets = append(sets, set)
 	}
 	dir := env.runDir(o.RunDir)
-	p, err := dir.readPlan()
-	if err != nil {
-		return nil, err
-	}
-	if err := p.refuse(); err != nil {
-		return nil, err
-	}
-	if err := p.checkFiles(dir); err != nil {
-		return nil, err
-	}
-	if err := dir.checkWritable(); err != nil {
-		return nil, err
-	}
-	rules, err := p.rules(dir)
+	p, rules, err := dir.openPlan()
 	if err != nil {
 		return nil, err
 	}

@@ -21,20 +21,7 @@ func Verify(ctx context.Context, o RunOptions, env Environment) (*report.Verify,
 		return nil, err
 	}
 	dir := env.runDir(o.RunDir)
-	p, err := dir.readPlan()
-	if err != nil {
-		return nil, err
-	}
-	if err := p.refuse(); err != nil {
-		return nil, err
-	}
-	if err := p.checkFiles(dir); err != nil {
-		return nil, err
-	}
-	if err := dir.checkWritable(); err != nil {
-		return nil, err
-	}
-	rules, err := p.rules(dir)
+	p, rules, err := dir.openPlan()
 	if err != nil {
 		return nil, err
 	}
