@@ -143,7 +143,7 @@ func TestRender(t *testing.T) {
 }
 
 func TestResultsComeBack(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "r.json")
+	path := filepath.Join(t.TempDir(), "results", "r.json")
 	r := newResults(t.Context(), "comparison", []string{"-runs", "1"})
 	r.Tables = []Table{measured(map[string][]float64{rekeyApply: {2, 3}})}
 	if err := r.save(path); err != nil {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"runtime"
 	"runtime/debug"
@@ -79,6 +80,9 @@ func (r *Results) save(path string) error {
 	}
 	content, err := json.MarshalIndent(r, "", " ")
 	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
 		return err
 	}
 	return os.WriteFile(path, append(compactMeasurements(content), '\n'), 0o644)
