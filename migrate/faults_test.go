@@ -1,8 +1,8 @@
 package migrate
 
 import (
-	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -20,7 +20,7 @@ import (
 	"time"
 
 	"github.com/IBM/sarama"
-	gocmp "github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -288,7 +288,10 @@ func (b *faultBench) half(parent string) (string, error) {
 // lift it.
 func (b *faultBench) lay(c faultCase) (hits func() int, lift func()) {
 	n := b.requests[c.phase][c.point.key]
-	at := cmp.Or(c.at, []int{1, (n + 1) / 2, n}[c.position])
+	at := c.at
+	if at == 0 {
+		at = []int{1, (n + 1) / 2, n}[c.position]
+	}
 	if c.code == nil {
 		var hit atomic.Int32
 		b.proxy.Break(func(r proxy.Request) proxy.Break {
@@ -453,17 +456,21 @@ func (b *faultBench) judgePlan(dir string, err error) faultOutcome {
 	return faultOutcome{cured: cured}
 }
 
-// samePlan compares two plans but for when they were made.
+// samePlan compares what two plans say but for when they were made.
 func samePlan(want, got *plan) string {
-	timeless := func(p *plan) plan {
+	timeless := func(p *plan) string {
 		out := *p
 		out.ID, out.CreatedAt, out.Captures = "", time.Time{}, slices.Clone(p.Captures)
 		for i := range out.Captures {
 			out.Captures[i].At = time.Time{}
 		}
-		return out
+		text, err := json.MarshalIndent(out, "", " ")
+		if err != nil {
+			return err.Error()
+		}
+		return string(text)
 	}
-	return gocmp.Diff(timeless(want), timeless(got))
+	return cmp.Diff(timeless(want), timeless(got))
 }
 
 func (b *faultBench) judgeApply(dir string, err error) faultOutcome {
@@ -588,7 +595,9 @@ func TestTortureUnacknowledged(t *testing.T) {
 func TestTortureConnections(t *testing.T) {
 	var hows []proxy.How
 	for how := proxy.CutRequest; how <= proxy.Refuse; how++ {
-		hows = append(hows, how)
+		if how != proxy.Edit {
+			hows = append(hows, how)
+		}
 	}
 	faultSeries(t, "connections", 180, func(t testing.TB, i int) *faultBench { return newFaultBench(t, 1+i%3, proxy.New()) },
 		func(b *faultBench, random *rand.Rand) []faultCase { return brokenCases(b, random, hows, 2) },
@@ -722,13 +731,13 @@ func newFaultResult(t testing.TB, attack string) *faultResult {
 	return r
 }
 
-func (r *faultResult) add(t *testing.T, kind string, c faultCase, o faultOutcome) {
+func (r *faultResult) add(t *testing.T, kind string, c fmt.Stringer, o faultOutcome) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if o.problem != "" {
 		first, _, _ := strings.Cut(o.problem, ":")
-		group := fmt.Sprint(c.phase, kind, first)
-		if r.shown[group]++; r.shown[group] <= 4 {
+		group := fmt.Sprint(kind, first)
+		if r.shown[group]++; r.shown[group] <= 10 {
 			t.Errorf("%v: %s", c, o.problem)
 		}
 	}

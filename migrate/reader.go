@@ -333,7 +333,7 @@ var errUndecodable = errors.New("it does not fit, or is damaged, or is the last 
 // may be about any batch of it.
 func undecodable(err error) bool {
 	var malformed sarama.PacketDecodingError
-	return errors.Is(err, sarama.ErrDecompressedBatchTooLarge) || errors.As(err, &malformed)
+	return errors.Is(err, sarama.ErrDecompressedBatchTooLarge) || errors.As(err, &malformed) && !mixedUp(err)
 }
 
 // explain says what memory has to do with a batch that could not be read.
