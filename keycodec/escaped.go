@@ -104,18 +104,17 @@ func diagnoseEscaped(stateKey []byte) *ParseError {
 
 // faultInEscaped returns where text stops being an escaped business key, and how; text must not be one.
 func faultInEscaped(text []byte) (int, string) {
-	for i, c := range text {
-		switch {
-		case c == '_':
-			return i, "expected four fields, and so no '_' in the business key except as %5F; a legacy key has it raw"
-		case c != '%' || bytes.HasPrefix(text[i:], escapedSeparator) || bytes.HasPrefix(text[i:], escapedPercent):
-		case bytes.HasPrefix(text[i:], []byte("%5f")):
-			return i, "expected %5F in upper case, found %5f"
-		default:
-			return i, "expected %25 or %5F, found a '%' that begins neither"
-		}
+	at := bytes.IndexAny(text, "_%")
+	for bytes.HasPrefix(text[at:], escapedSeparator) || bytes.HasPrefix(text[at:], escapedPercent) {
+		at += len(escapedPercent) + bytes.IndexAny(text[at+len(escapedPercent):], "_%")
 	}
-	panic("keycodec: no fault in an escaped business key that did not parse")
+	switch {
+	case text[at] == '_':
+		return at, "expected four fields, and so no '_' in the business key except as %5F; a legacy key has it raw"
+	case bytes.HasPrefix(text[at:], []byte("%5f")):
+		return at, "expected %5F in upper case, found %5f"
+	}
+	return at, "expected %25 or %5F, found a '%' that begins neither"
 }
 
 func (escaped) Append(dst []byte, k *Key) ([]byte, error) {

@@ -243,6 +243,13 @@ func TestDecideReportsWhatItCannotExpress(t *testing.T) {
 	if !errors.Is(err, broken) || !strings.Contains(err.Error(), "partition 3, offset 99") {
 		t.Errorf("got %v; want the cause and where", err)
 	}
+	r = rules(t, keycodec.Escaped, PolicyCopy, HistoryAll)
+	r.To = failing{keycodec.Escaped, broken}
+	r.Repairs = map[string]*Repair{badKey: repairTo("x", 1)}
+	_, err = NewDecider(r).Decide(&Record{Partition: 3, Offset: 99, Key: []byte(badKey)}, 99)
+	if !errors.Is(err, broken) || !strings.Contains(err.Error(), "partition 3, offset 99") || !strings.Contains(err.Error(), "repaired") {
+		t.Errorf("got %v; want the cause and where", err)
+	}
 }
 
 func TestRulesValidate(t *testing.T) {

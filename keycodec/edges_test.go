@@ -1,0 +1,224 @@
+package keycodec
+
+import (
+	"bytes"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// What a Key held before is no part of what is parsed into it.
+func TestParseForgets(t *testing.T) {
+	for _, f := range allFormats(t) {
+		clean := testKey("user_1")
+		clean.KeyGroup = 12
+		text, err := f.Append(nil, &clean)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var want Key
+		if err := f.Parse(&want, text); err != nil {
+			t.Fatal(err)
+		}
+		dirty := Key{BusinessKey: []byte("old"), Sequence: 99, Event: actionUUID, Action: eventUUID, KeyGroup: 77, Digest: []byte("old"), scratch: []byte("old")}
+		if err := f.Parse(&dirty, text); err != nil {
+			t.Errorf("%s: %v", f.Name(), err)
+		}
+		if diff := diffKeys(want, dirty); diff != "" || (want.Digest == nil) != (dirty.Digest == nil) || (want.BusinessKey == nil) != (dirty.BusinessKey == nil) {
+			t.Errorf("%s (-into a new Key +into a used one)\n%s", f.Name(), diff)
+		}
+	}
+}
+
+// Each character of both UUIDs matters, in every format.
+func TestUUIDCharacters(t *testing.T) {
+	for _, f := range allFormats(t) {
+		k := testKey("a")
+		k.KeyGroup = 12
+		text, err := f.Append(nil, &k)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, field := range []struct{ text, name string }{{eventText, FieldEvent}, {actionText, FieldAction}} {
+			begin := strings.Index(string(text), field.text)
+			for i := range uuidLen {
+				// The neighbours of the digits and letters, and one that a dash could be.
+				for _, c := range []byte("/:@G`gA0\x00\xff-") {
+					isDash := i == 8 || i == 13 || i == 18 || i == 23
+					if isDash == (c == '-') && (isDash || c == '0') {
+						continue // canonical, or another UUID
+					}
+					broken := bytes.Clone(text)
+					broken[begin+i] = c
+					err := f.Parse(new(Key), broken)
+					var pe *ParseError
+					if !errors.As(err, &pe) {
+						t.Errorf("%s: %q is accepted", f.Name(), broken)
+					} else if pe.Reason != InvalidUTF8 && (pe.Field != field.name || pe.Offset != begin+i) {
+						t.Errorf("%s: %q: %v, want field %s, byte %d", f.Name(), broken, pe, field.name, begin+i)
+					}
+				}
+			}
+		}
+	}
+}
+
+// A business key that is not UTF-8 is refused wherever it stands.
+func TestParseInvalidUTF8(t *testing.T) {
+	for name, text := range map[string]string{
+		"legacy": "a\xffb_7_{E}_{A}", "keygroup-first": "12_a\xffb_7_{E}_{A}", "keygroup-last": "12_7_{E}_{A}_a\xffb",
+		"escaped": "a\xffb_7_{E}_{A}", "length-prefixed": "lp1:3:a\xffb:7:{E}:{A}",
+	} {
+		stateKey := []byte(expand(text))
+		var pe *ParseError
+		if err := formatOf(t, name).Parse(new(Key), stateKey); !errors.As(err, &pe) || pe.Reason != InvalidUTF8 || pe.Offset != bytes.IndexByte(stateKey, 0xff) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// The edges of what is said about a key that cannot be parsed.
+func TestDiagnoseEdges(t *testing.T) {
+	for _, tt := range []struct {
+		format, key string
+		reason      Reason
+		field       string
+		offset      int
+	}{
+		// The empty business key of the oldest layout, and what only looks like that layout.
+		{"legacy", "-{E}-{A}", Dashed, FieldSequence, 0},
+		{"legacy", "a-{E}-{AU}", TooFewFields, FieldKey, 0},
+		{"legacy", "a-{EU}-{A}", TooFewFields, FieldKey, 0},
+		// Nearly length-prefixed: no colon behind the length, no length, no prefix.
+		{"legacy", "lp1:12", Foreign, FieldKey, 0},
+		{"legacy", "lp1::a", Foreign, FieldKey, 0},
+		{"legacy", "lp1:x:a", Foreign, FieldKey, 0},
+		{"legacy", "12:a", Foreign, FieldKey, 0},
+		{"legacy", "lp1:12:a", AlreadyEncoded, FieldKey, 0},
+		// The length is what says where the business key ends.
+		{"length-prefixed", "lp1:x::7:{E}:{A}", BadLength, FieldLength, 4},
+		{"length-prefixed", "lp1:1:aX7:{E}:{A}", BadLength, FieldBusinessKey, 7},
+		{"length-prefixed", "lp1:2:a:7:{E}:{A}", BadLength, FieldBusinessKey, 8},
+		// What is good before the fault is passed over.
+		{"escaped", "a%25b%5Fc%zz_7_{E}_{A}", BadEscape, FieldBusinessKey, 9},
+		{"escaped", "a%5Fb%5fc_7_{E}_{A}", BadEscape, FieldBusinessKey, 5},
+	} {
+		var pe *ParseError
+		if err := formatOf(t, tt.format).Parse(new(Key), []byte(expand(tt.key))); !errors.As(err, &pe) {
+			t.Errorf("%s %s: %v", tt.format, tt.key, err)
+		} else if pe.Reason != tt.reason || pe.Field != tt.field || pe.Offset != tt.offset {
+			t.Errorf("%s %s: %s in %s at byte %d (%s), want %s in %s at byte %d", tt.format, tt.key, pe.Reason, pe.Field, pe.Offset, pe.Detail, tt.reason, tt.field, tt.offset)
+		}
+	}
+}
+
+// A Key without any business key has the empty one; only a digest stands for one
+// that is not known.
+func TestAppendEmptyBusinessKey(t *testing.T) {
+	for _, f := range []Format{Legacy, KeyGroupFirst, KeyGroupLast, Escaped, LengthPrefixed} {
+		none, empty := testKey(""), testKey("")
+		none.BusinessKey, none.KeyGroup, empty.KeyGroup = nil, 12, 12
+		got, err := f.Append(nil, &none)
+		want, wantErr := f.Append(nil, &empty)
+		if err != nil || wantErr != nil || !bytes.Equal(got, want) {
+			t.Errorf("%s: %q, %v, want %q, %v", f.Name(), got, err, want, wantErr)
+		}
+	}
+	k := testKey("")
+	k.BusinessKey, k.KeyGroup = nil, 12
+	for _, digest := range []string{"", "=" + digestText[1:], digestText[:43], digestText + "A"} {
+		k.Digest = []byte(digest)
+		if text, err := flinkAgents04Of(t, KeyString).Append(nil, &k); err == nil {
+			t.Errorf("the digest %q is written as %s", digest, text)
+		}
+	}
+}
+
+// Text is given out unit by unit to whoever wants no more than the first.
+func TestUTF16UnitsStops(t *testing.T) {
+	for text, want := range map[string]uint16{"ab": 'a', "éé": 'é', "𝄞𝄞": 0xd834, "\x80a": 0xfffd} {
+		var first []uint16
+		for unit := range utf16Units([]byte(text)) {
+			first = append(first, unit)
+			break
+		}
+		if !slices.Equal(first, []uint16{want}) {
+			t.Errorf("%q: %x", text, first)
+		}
+	}
+	units := 0
+	for range utf16Units([]byte("𝄞𝄞")) {
+		if units++; units == 2 {
+			break
+		}
+	}
+	if got := JavaHash([]byte("\x80")); got != 0xfffd {
+		t.Errorf("a byte that is not UTF-8 hashes as %x", got)
+	}
+}
+
+// The list is a copy, with all types in it.
+func TestKeyTypes(t *testing.T) {
+	list := KeyTypes()
+	want := []KeyType{KeyString, KeyLong, KeyInt, KeyDouble, KeyBoolean, KeyRowString, KeyRowLong, KeyRowInt, KeyRowPickled}
+	if diff := cmp.Diff(want, list); diff != "" {
+		t.Error(diff)
+	}
+	list[0] = "changed"
+	if KeyTypes()[0] != KeyString {
+		t.Error("whoever has the list can change it for all")
+	}
+}
+
+// The size of a number is part of what is said about a text that is none.
+func TestForeignNumberSize(t *testing.T) {
+	for keyType, want := range map[KeyType]string{KeyLong: " 64 bits ", KeyInt: " 32 bits ", KeyRowLong: " 64 bits ", KeyRowInt: " 32 bits ", KeyRowPickled: " 8 bits "} {
+		text := "x"
+		switch keyType {
+		case KeyRowLong, KeyRowInt:
+			text = "+I[x]"
+		case KeyRowPickled:
+			text = "+I[[x]]"
+		}
+		if _, _, err := keyType.Serialize(nil, []byte(text)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", keyType, err, want)
+		}
+	}
+}
+
+// Repairs of single fields leave the others alone, in the formats whose UUIDs do
+// not stand at the end, too.
+func TestSuggestFields(t *testing.T) {
+	const eventDigits, actionDigits = "a2622b5528e23a3c9bde7164cf05dbea", "30e6b546354f3cf6a60e7956be205a13"
+	for _, tt := range []struct{ format, key, cause, repaired string }{
+		{"keygroup-last", "12_7_{EU}_{AU}_user_1", CauseUpperCaseUUID, "12_7_{E}_{A}_user_1"},
+		{"keygroup-last", "12_7_{E}_{AU}_{EU}", CauseUpperCaseUUID, "12_7_{E}_{A}_{EU}"},
+		{"keygroup-last", "12_7_{" + eventText + "}_{" + actionText + "}_", CauseBracedUUID, "12_7_{E}_{A}_"},
+		{"keygroup-last", "12_7_urn:uuid:{E}_{A}_a", CauseURNUUID, "12_7_{E}_{A}_a"},
+		{"keygroup-last", "12_7_" + eventDigits + "_" + actionDigits + "_a_b", CauseUndashedUUID, "12_7_{E}_{A}_a_b"},
+		{"flink-agents-0.4", "12_7_{EU}_{AU}_{D}", CauseUpperCaseUUID, "12_7_{E}_{A}_{D}"},
+		{"keygroup-first", "12_{EU}_7_{E}_{AU}", CauseUpperCaseUUID, "12_{EU}_7_{E}_{A}"},
+		{"length-prefixed", "lp1:1:a:7:{EU}:{A}", CauseUpperCaseUUID, "lp1:1:a:7:{E}:{A}"},
+		{"legacy", `"user_1_7_{E}_{A} "`, CauseJSONQuoted, "user_1_7_{E}_{A}"},
+		{"legacy", `"user_1_7_{E}_{A}\n"`, CauseJSONQuoted, "user_1_7_{E}_{A}"},
+	} {
+		f := formatOf(t, tt.format)
+		got, found := Suggest(f, []byte(expand(tt.key)))
+		if !found {
+			t.Errorf("%s %s: nothing is suggested", tt.format, tt.key)
+			continue
+		}
+		repaired, err := f.Append(nil, &got.Repaired)
+		if want := expand(tt.repaired); err != nil || string(repaired) != want || got.Cause != tt.cause {
+			t.Errorf("%s %s:\n%s %s, %v\nwant\n%s %s", tt.format, tt.key, got.Cause, repaired, err, tt.cause, want)
+		}
+	}
+	for _, key := range []string{"", "x", "_", "{E}_{A}", "-{E}-{A}"} {
+		if got, found := Suggest(Legacy, []byte(expand(key))); found {
+			t.Errorf("%q: %+v", key, got)
+		}
+	}
+}
