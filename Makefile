@@ -9,7 +9,7 @@ STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 GOVULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.9.0
 
 .DEFAULT_GOAL := help
-.PHONY: help build dist demo test race fuzz lint vuln bench bench-smoke bench-render bench-padding microbench test-kafka torture torture-long cover clean
+.PHONY: help build dist demo test race fuzz lint vuln bench bench-smoke bench-render bench-padding microbench test-kafka torture torture-long cover mutants clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
@@ -78,11 +78,14 @@ torture-long: ## the same for hours, on both brokers; needs a JDK and Maven, and
 	REKEY_TEST_BROKER=kafka REKEY_TORTURE=1 REKEY_TORTURE_N=30 go test -run TestTortureCluster -count=1 -timeout 6h -v .
 	$(MAKE) fuzz FUZZTIME=30m
 
-cover: ## test coverage over all packages, as dist/cover.html
+mutants: ## small mistakes in keycodec and rewrite, one at a time: would tests notice? half an hour
+	go run ./fixtures/mutate -most 600 -seed 1 -out fixtures/mutate/result.json keycodec rewrite
+
+cover: ## test coverage by package, and as dist/cover.html
 	@mkdir -p dist
 	go test -coverpkg=./... -coverprofile=dist/cover.out ./...
 	go tool cover -html=dist/cover.out -o dist/cover.html
-	@go tool cover -func=dist/cover.out | tail -1
+	@go run ./fixtures/coverage dist/cover.out
 
 clean: ## remove what the other targets made, the fetched Kafka included
 	rm -rf dist .cache rekey
