@@ -59,7 +59,6 @@ func TestTargetChangesWhileItIsWritten(t *testing.T) {
 	}
 	for _, c := range []struct {
 		name   string
-		real   bool // only a real Kafka does what is asked for
 		change func(*testing.T, *migration)
 		text   string
 	}{
@@ -83,12 +82,8 @@ func TestTargetChangesWhileItIsWritten(t *testing.T) {
 		}, text: "log start"},
 		{name: "cleanup policy", change: settings(map[string]string{"cleanup.policy": "delete", "retention.ms": "604800000"}), text: `cleanup.policy is "delete"`},
 		{name: "retention", change: settings(map[string]string{"cleanup.policy": "compact,delete", "retention.ms": "604800000"}), text: "cleanup.policy"},
-		{name: "timestamp type", real: true, change: settings(map[string]string{"message.timestamp.type": "LogAppendTime"}), text: "replaced the timestamps"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			if c.real {
-				testcluster.RequireReal(t, "the embedded broker keeps timestamps whatever it is told")
-			}
 			m := newMigration(t, testcluster.Start(t), tinyTopic(), nil)
 			m.plan(t)
 			env := m.env
