@@ -98,6 +98,8 @@ func TestDiagnoseEdges(t *testing.T) {
 		{"legacy", "lp1:x:a", Foreign, FieldKey, 0},
 		{"legacy", "12:a", Foreign, FieldKey, 0},
 		{"legacy", "lp1:12:a", AlreadyEncoded, FieldKey, 0},
+		{"length-prefixed", "1:a:7:{E}:{A}", Foreign, FieldPrefix, 0},
+		{"length-prefixed", "lp2:1:a:7:{E}:{A}", Foreign, FieldPrefix, 0},
 		// The length is what says where the business key ends.
 		{"length-prefixed", "lp1:x::7:{E}:{A}", BadLength, FieldLength, 4},
 		{"length-prefixed", "lp1:1:aX7:{E}:{A}", BadLength, FieldBusinessKey, 7},
@@ -119,12 +121,17 @@ func TestDiagnoseEdges(t *testing.T) {
 // that is not known.
 func TestAppendEmptyBusinessKey(t *testing.T) {
 	for _, f := range []Format{Legacy, KeyGroupFirst, KeyGroupLast, Escaped, LengthPrefixed} {
-		none, empty := testKey(""), testKey("")
-		none.BusinessKey, none.KeyGroup, empty.KeyGroup = nil, 12, 12
-		got, err := f.Append(nil, &none)
-		want, wantErr := f.Append(nil, &empty)
-		if err != nil || wantErr != nil || !bytes.Equal(got, want) {
-			t.Errorf("%s: %q, %v, want %q, %v", f.Name(), got, err, want, wantErr)
+		none, empty, both := testKey(""), testKey(""), testKey("")
+		none.BusinessKey, none.KeyGroup, empty.KeyGroup, both.KeyGroup = nil, 12, 12, 12
+		both.Digest = []byte(digestText) // the business key is known all the same
+		want, err := f.Append(nil, &empty)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, k := range []Key{none, both} {
+			if got, err := f.Append(nil, &k); err != nil || !bytes.Equal(got, want) {
+				t.Errorf("%s: %q, %v, want %q", f.Name(), got, err, want)
+			}
 		}
 	}
 	k := testKey("")
@@ -216,9 +223,11 @@ func TestSuggestFields(t *testing.T) {
 			t.Errorf("%s %s:\n%s %s, %v\nwant\n%s %s", tt.format, tt.key, got.Cause, repaired, err, tt.cause, want)
 		}
 	}
-	for _, key := range []string{"", "x", "_", "{E}_{A}", "-{E}-{A}"} {
-		if got, found := Suggest(Legacy, []byte(expand(key))); found {
-			t.Errorf("%q: %+v", key, got)
+	for _, f := range allFormats(t) {
+		for _, key := range []string{"", "x", "_", "{E}_{A}", "-{E}-{A}", "12_7_", "12_7__", "lp1:", "lp1:1:"} {
+			if got, found := Suggest(f, []byte(expand(key))); found {
+				t.Errorf("%s %q: %+v", f.Name(), key, got)
+			}
 		}
 	}
 }

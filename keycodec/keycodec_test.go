@@ -301,7 +301,7 @@ func TestTraits(t *testing.T) {
 		{"", 0}, {"user", 0}, {"user@example.com", 0}, {"@1a2b", 0}, {"[@1a2b", 0},
 		{"[B@1a2b3c", UnstableIdentity}, {"[[I@7", UnstableIdentity}, {"Foo@1a2b", UnstableIdentity}, {"com.x.Foo@1a2b", UnstableIdentity},
 		{"[Ljava.lang.String;@0", UnstableIdentity}, {"a.B$$Lambda$14/0x0000000800066840@5e9f23b4", UnstableIdentity}, {"Schlüssel@1a2b", UnstableIdentity},
-		{"Foo@01a2", 0}, {"Foo@1A2B", 0}, {"Foo@123456789", 0}, {"Foo@", 0}, {"Foo Bar@1a2b", 0}, {"Foo<Bar>@1a2b", 0}, {"Foo:Bar@1a2b", 0}, {"Foo{@1a2b", 0}, {"Foo[@1a2b", 0}, {"1Foo@1a2b", 0},
+		{"Foo@01a2", 0}, {"Foo@1A2B", 0}, {"Foo@123456789", 0}, {"Foo@", 0}, {"Foo Bar@1a2b", 0}, {"Foo<Bar>@1a2b", 0}, {"Foo:Bar@1a2b", 0}, {"Foo{@1a2b", 0}, {"Foo\x7f@1a2b", 0}, {"A@1a2b", UnstableIdentity}, {"Foo[@1a2b", 0}, {"1Foo@1a2b", 0},
 		{"0", TypeAmbiguous}, {"42", TypeAmbiguous}, {"-42", TypeAmbiguous}, {"9223372036854775807", TypeAmbiguous}, {"-9223372036854775808", TypeAmbiguous},
 		{"007", 0}, {"+1", 0}, {"-0", 0}, {"-", 0}, {"1.0", 0}, {"9223372036854775808", 0}, {"-9223372036854775809", 0},
 	} {
