@@ -240,7 +240,7 @@ var errHung = errors.New("it hangs")
 
 // run carries out a phase on a run directory.
 func (b *faultBench) run(phase faultPhase, dir string, patience time.Duration) error {
-	ctx, cancel := context.WithTimeout(context.Background(), 2*testcluster.Deadline)
+	ctx, cancel := context.WithTimeout(context.Background(), 5*testcluster.Deadline)
 	defer cancel()
 	env := Environment{Version: "test", Now: time.Now, Progress: NoProgress{}, Logf: func(string, ...any) {}, Patience: patience}
 	run := RunOptions{Connections: b.options.Connections, RunDir: dir}
@@ -602,6 +602,23 @@ func TestTortureConnections(t *testing.T) {
 	faultSeries(t, "connections", 180, func(t testing.TB, i int) *faultBench { return newFaultBench(t, 1+i%3, proxy.New()) },
 		func(b *faultBench, random *rand.Rand) []faultCase { return brokenCases(b, random, hows, 2) },
 		func(c faultCase) string { return c.broken.How.String() })
+}
+
+// An answer says that the client is throttled for a minute. It waits, as a client
+// must, and loses neither patience nor anything else.
+func TestTortureThrottledForAMinute(t *testing.T) {
+	if os.Getenv("REKEY_TORTURE") == "" {
+		t.Skip("minutes: set REKEY_TORTURE=1")
+	}
+	faultSeries(t, "connections throttled for a minute", 0, func(t testing.TB, _ int) *faultBench { return newFaultBench(t, 1, proxy.New()) },
+		func(b *faultBench, random *rand.Rand) []faultCase {
+			cases := brokenCases(b, random, []proxy.How{proxy.Throttle}, 1)
+			for i := range cases {
+				cases[i].broken.Pause = time.Minute
+			}
+			return slices.DeleteFunc(cases, func(c faultCase) bool { return c.position > 0 })
+		},
+		func(c faultCase) string { return c.point.name })
 }
 
 // The answer to the first question on a connection, for the versions that the
