@@ -156,7 +156,7 @@ func newFaultBench(t testing.TB, brokers int, through *proxy.Proxy) *faultBench 
 		t.Cleanup(through.Close)
 		o.Fake = []kfake.Opt{kfake.ListenFn(through.Listen)}
 		// What is not answered is asked again soon.
-		b.options.Connections.Source.Properties = writeFile(t, "client.properties", "request.timeout.ms=400\n")
+		b.options.Connections.Source.Properties = writeFile(t, "client.properties", "request.timeout.ms=1000\n")
 	}
 	b.cluster = testcluster.StartWith(t, o)
 	b.fill(t)
@@ -367,10 +367,13 @@ func (b *faultBench) attack(c faultCase, parent string) (out faultOutcome) {
 	lift()
 	out = b.judge(c, dir, err)
 	out.met = met
-	if !out.met && c.position == 0 && c.at == 0 {
+	switch {
+	case out.met || out.problem != "":
+	case err == nil && c.position == 0 && c.at == 0:
 		out.problem = "the first request was never met"
-	}
-	if !out.met && err != nil && c.phase != faultDamaged {
+	case err != nil && c.phase != faultDamaged && !(c.forever && b.proxy != nil):
+		// On a busy machine an answer may take longer than impatience allows, before
+		// the request comes that the case is about.
 		out.problem = fmt.Sprintf("nothing hit it: %v", err)
 	}
 	return out
@@ -632,7 +635,7 @@ func TestLateAnswersAreNotMixedUp(t *testing.T) {
 		n := b.requests[phase][kmsg.ApiVersions]
 		for at := 1; at <= n; at++ {
 			c := faultCase{phase: phase, point: faultPoint{name: "ApiVersions", key: kmsg.ApiVersions}, at: at,
-				broken: proxy.Break{How: proxy.Late, Pause: 500 * time.Millisecond}}
+				broken: proxy.Break{How: proxy.Late, Pause: 1200 * time.Millisecond}}
 			if o := b.attack(c, parent); o.problem != "" {
 				t.Errorf("%v, of %d: %s", c, n, o.problem)
 			}
@@ -658,7 +661,7 @@ func brokenCases(b *faultBench, random *rand.Rand, hows []proxy.How, each int) [
 						case proxy.Dribble:
 							c.broken.Bytes, c.broken.Pause = 1+random.IntN(200), time.Millisecond
 						case proxy.Late: // about as long as an answer is waited for, and longer
-							c.broken.Pause = time.Duration(300+random.IntN(400)) * time.Millisecond
+							c.broken.Pause = time.Duration(800+random.IntN(600)) * time.Millisecond
 						case proxy.Throttle, proxy.Refuse:
 							c.broken.Pause = time.Duration(random.IntN(300)) * time.Millisecond
 						}
