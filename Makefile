@@ -26,8 +26,8 @@ demo: ## a whole migration on an embedded broker, in a few seconds
 test: ## all tests on the embedded broker, in under two minutes
 	go test -timeout 15m ./...
 
-race: ## the same under the race detector, whole processes under attack left out; needs a C compiler
-	CGO_ENABLED=1 go test -race -short -skip Torture -timeout 25m ./...
+race: ## the same under the race detector, but for whole processes under attack and what they weigh; needs a C compiler
+	CGO_ENABLED=1 go test -race -short -skip 'Torture|TestMemory_' -timeout 25m ./...
 
 fuzz: ## every fuzz target, one after the other, for FUZZTIME (10s) each
 	@set -eu; n=0; \
