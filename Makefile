@@ -23,7 +23,7 @@ dist: ## what a release consists of: static binaries of all platforms, checksums
 demo: ## a whole migration on an embedded broker, in a few seconds
 	@go run . demo
 
-test: ## all tests on the embedded broker, in under two minutes
+test: ## all tests on the embedded broker, in a few minutes
 	go test -timeout 15m ./...
 
 race: ## the same under the race detector, but for whole processes under attack and what they weigh; needs a C compiler

@@ -475,6 +475,7 @@ func cleaned(r *rand.Rand, records []reader.Record, ends, aged []int64) []reader
 // writing, a true copy is accepted; and where the source still has a record, no
 // damage to its copy passes.
 func TestReconcileRandomWorlds(t *testing.T) {
+	t.Parallel()
 	rounds := 3000
 	if os.Getenv("REKEY_TORTURE") != "" {
 		rounds = 100_000
@@ -619,6 +620,7 @@ func (w world) fromTwo(x reader.Record) bool {
 // The same damages as TestVerifyFindsDamage, without a broker: many more of
 // them, and with little memory.
 func TestCompareFindsDamage(t *testing.T) {
+	t.Parallel()
 	rounds := 600
 	if os.Getenv("REKEY_TORTURE") != "" {
 		rounds = 20_000

@@ -584,14 +584,14 @@ func faultSeries(t *testing.T, attack string, usual int, bench func(t testing.TB
 }
 
 func TestTortureFaults(t *testing.T) {
-	faultSeries(t, "error codes", 500, func(t testing.TB, i int) *faultBench { return newFaultBench(t, 1+i%3, nil) },
+	faultSeries(t, "error codes", 200, func(t testing.TB, i int) *faultBench { return newFaultBench(t, 1+i%3, nil) },
 		faultCases, func(c faultCase) string { return c.point.name })
 }
 
 // Every kind of request is lost, or carried out and its answer lost, at once or
 // when the time for an answer is up.
 func TestTortureUnacknowledged(t *testing.T) {
-	faultSeries(t, "lost requests and lost answers", 80, func(t testing.TB, i int) *faultBench { return newFaultBench(t, 1+i%3, proxy.New()) },
+	faultSeries(t, "lost requests and lost answers", 40, func(t testing.TB, i int) *faultBench { return newFaultBench(t, 1+i%3, proxy.New()) },
 		func(b *faultBench, random *rand.Rand) []faultCase {
 			return brokenCases(b, random, []proxy.How{proxy.CutRequest, proxy.CutAnswer, proxy.StallRequest, proxy.StallAnswer}, 1)
 		},
@@ -607,7 +607,7 @@ func TestTortureConnections(t *testing.T) {
 			hows = append(hows, how)
 		}
 	}
-	faultSeries(t, "connections", 100, func(t testing.TB, i int) *faultBench { return newFaultBench(t, 1+i%3, proxy.New()) },
+	faultSeries(t, "connections", 50, func(t testing.TB, i int) *faultBench { return newFaultBench(t, 1+i%3, proxy.New()) },
 		func(b *faultBench, random *rand.Rand) []faultCase { return brokenCases(b, random, hows, 2) },
 		func(c faultCase) string { return c.broken.How.String() })
 }

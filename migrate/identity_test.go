@@ -635,6 +635,7 @@ func TestPlanAndVerifyOnlyRead(t *testing.T) {
 // Whatever prefix of the copy an interrupted apply left, the same command goes
 // on from there: every length of every partition is tried.
 func TestResumeFromEveryPrefix(t *testing.T) {
+	t.Parallel()
 	cluster := testcluster.Start(t)
 	for _, history := range []rewrite.History{rewrite.HistoryAll, rewrite.HistoryLatest} {
 		t.Run(string(history), func(t *testing.T) {
@@ -685,6 +686,7 @@ func TestResumeFromEveryPrefix(t *testing.T) {
 // What is on the target must be an exact prefix. Anything else is refused with
 // the first offence, and no record is added.
 func TestResumeRefusesWhatIsNoPrefix(t *testing.T) {
+	t.Parallel()
 	testcluster.RequireFake(t, "a topic is deleted and written anew for each of many damages")
 	cluster := testcluster.Start(t)
 	m := newMigration(t, cluster, smallTopic(), nil).planAndApply(t)

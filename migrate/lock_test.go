@@ -182,6 +182,7 @@ func TestLocksOfTwoTopicsDoNotMeet(t *testing.T) {
 }
 
 func TestLockSurvivesWhatPasses(t *testing.T) {
+	t.Parallel()
 	testcluster.RequireFake(t, "makes the coordinator fail")
 	for _, key := range []kmsg.Key{kmsg.FindCoordinator, kmsg.InitProducerID} {
 		for _, code := range []*kerr.Error{

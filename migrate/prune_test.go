@@ -172,6 +172,7 @@ func (h *history) rules(t *testing.T) rewrite.Rules {
 // What is demanded of 10,000 random histories is what the model says, from the
 // beginning and from any offset that a resumed apply goes on from.
 func TestPruneAgainstModel(t *testing.T) {
+	t.Parallel()
 	random := rand.New(rand.NewPCG(4, 4))
 	lines := map[string]int{}
 	for n := range 10_000 {

@@ -250,6 +250,7 @@ func readerFails(c *testcluster.Cluster, e *kerr.Error, from int64, count int) *
 // or several times. What does not pass is a failure that names topic, partition
 // and offset, after as long as the reader's patience.
 func TestReader_Rule03_ErrorsThatPassAreSurvived(t *testing.T) {
+	t.Parallel()
 	c, topic := readerFaulty(t, 1)
 	span := Span{0, 0, 20}
 	patient := &topicReader{cluster: readerConnect(t, c.Addrs(), readerPatient), topic: topic, fetchBytes: 1}
@@ -395,6 +396,7 @@ func TestReader_Rule03_TheLeaderIsFollowed(t *testing.T) {
 
 // A partition without leader is waited for, and named if none comes.
 func TestReader_Rule03_APartitionWithoutLeaderIsWaitedFor(t *testing.T) {
+	t.Parallel()
 	c, topic := readerFaulty(t, 1)
 	without := func(count int) *kfake.FaultHandle {
 		readerFails(c, kerr.NotLeaderForPartition, 3, 1)
@@ -452,6 +454,7 @@ func (c *readerCut) Read(p []byte) (int, error) {
 // A connection that breaks in the middle of an answer, in its header or between
 // answers is opened again; what was cut off is asked for again, not skipped.
 func TestReader_Rule03_BrokenConnectionsAreSurvived(t *testing.T) {
+	t.Parallel()
 	c, topic := readerFaulty(t, 1)
 	cluster := readerConnect(t, c.Addrs(), readerPatient)
 	cutter := &readerCutter{}
@@ -485,6 +488,7 @@ func TestReader_Rule03_BrokenConnectionsAreSurvived(t *testing.T) {
 // Random logs of random batches, transactions, deletions and compactions, read
 // in random spans and sizes of answers, are what the exact reader sees.
 func TestReader_RandomLogsAreReadExactly(t *testing.T) {
+	t.Parallel()
 	logs := 25
 	if testing.Short() || testcluster.Start(t).Real() {
 		logs = 5

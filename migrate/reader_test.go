@@ -568,6 +568,7 @@ func TestReader_Rule02_BatchesBeforeThePositionAreSkipped(t *testing.T) {
 // Records of aborted transactions are told from others however the log is cut
 // into answers, and counted exactly, whether they are left out or not.
 func TestReader_Rule02_AbortedTransactionsAreTrackedAcrossAnswers(t *testing.T) {
+	t.Parallel()
 	tx := func(first, producer int64) readerBatch { return readerTx(t, first, producer, 2) }
 	abort := func(at, producer int64) readerBatch { return readerMarker(t, at, producer, false) }
 	commit := func(at, producer int64) readerBatch { return readerMarker(t, at, producer, true) }

@@ -423,13 +423,17 @@ func (p past) anyMarker(r *rand.Rand) marker {
 // the rules of any runtime; on any other target, and on damaged ones, the
 // rehearsal finds exactly what the model finds.
 func TestRehearseAgainstModel(t *testing.T) {
-	atLeast, deadline := uint64(200), time.Now().Add(6*time.Second)
-	if testing.Short() {
-		atLeast, deadline = 40, time.Now()
+	t.Parallel()
+	atLeast := uint64(200)
+	switch {
+	case os.Getenv("REKEY_TORTURE") != "":
+		atLeast = 5000
+	case testing.Short():
+		atLeast = 40
 	}
 	var histories, lossy, confused, exact int
 	widest := map[bool]int{} // histories of 64 partitions, by whether latest
-	for n := uint64(0); n < atLeast || time.Now().Before(deadline); n++ {
+	for n := uint64(0); n < atLeast; n++ {
 		ok := t.Run(fmt.Sprint(n), func(t *testing.T) {
 			r := rand.New(rand.NewPCG(n, 7))
 			p := randomPast(r)
@@ -535,6 +539,7 @@ func spoil(r *rand.Rand, l *pastLog) {
 // at or after its translation in the target, and the translation is not lower
 // than it must be.
 func TestTranslatedMarkers(t *testing.T) {
+	t.Parallel()
 	checked := 0
 	for n := uint64(0); checked < 10_000; n++ {
 		r := rand.New(rand.NewPCG(n, 9))
@@ -696,6 +701,7 @@ func TestRehearseRepaired(t *testing.T) {
 // are compacted. The markers are those of checkpoints before, between and after
 // the two captures.
 func TestRehearseOnBroker(t *testing.T) {
+	t.Parallel()
 	c := testcluster.Start(t)
 	histories := uint64(6)
 	if c.Real() {

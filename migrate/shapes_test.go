@@ -267,6 +267,7 @@ func codecShapes() (shapes []shape) {
 }
 
 func TestTortureShapes(t *testing.T) {
+	t.Parallel()
 	testcluster.RequireFake(t, "it stores what is written to it as it is")
 	result := newFaultResult(t, "log shapes")
 	through := proxy.New()

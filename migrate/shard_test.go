@@ -248,6 +248,7 @@ func (m *migration) begin(t testing.TB, shard string) (end func() error) {
 // The newest of two runs that share a source partition shuts the other one out,
 // which appends nothing any more. Runs that share none leave each other alone.
 func TestOverlappingDivisions(t *testing.T) {
+	t.Parallel()
 	broker := testcluster.Start(t)
 	for _, c := range []struct {
 		older, newer string

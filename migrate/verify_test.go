@@ -226,6 +226,7 @@ func cloneRecords(records []reader.Record) []reader.Record {
 // Plan, apply and verify, then the model, over the choices that change what is
 // written.
 func TestEndToEnd(t *testing.T) {
+	t.Parallel()
 	type choice struct {
 		to      string
 		history rewrite.History
@@ -750,8 +751,9 @@ func spoiled(r *rand.Rand, n int, good []reader.Record, judge func([]reader.Reco
 // Every kind of damage, alone and together, in random places: verify finds it,
 // and finds nothing in a target that the model accepts.
 func TestVerifyFindsDamage(t *testing.T) {
+	t.Parallel()
 	testcluster.RequireFake(t, "a topic is deleted and written anew for each of many damages")
-	rounds := 1000
+	rounds := 400
 	if os.Getenv("REKEY_TORTURE") != "" {
 		rounds = 10_000
 	}

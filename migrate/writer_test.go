@@ -581,6 +581,7 @@ type writerAnswer struct {
 func (a writerAnswer) String() string { return a.code.Message + " " + a.writerMatrix.String() }
 
 func TestWriterLeavesNoHoleWhateverABrokerAnswers(t *testing.T) {
+	t.Parallel()
 	testcluster.RequireFake(t, "makes produce requests fail")
 	broker := testcluster.Start(t)
 	var cases []writerAnswer
@@ -630,6 +631,7 @@ type writerBreak struct {
 func (b writerBreak) String() string { return b.cut.String() + " " + b.writerMatrix.String() }
 
 func TestWriterLeavesNoHoleWhereverAConnectionBreaks(t *testing.T) {
+	t.Parallel()
 	broker := testcluster.Start(t)
 	var cases []writerBreak
 	for _, m := range writerPositions() {
@@ -662,6 +664,7 @@ func TestWriterLeavesNoHoleWhereverAConnectionBreaks(t *testing.T) {
 }
 
 func TestWriterSendsABatchOfUnknownFateAgainUnchanged(t *testing.T) {
+	t.Parallel()
 	broker := testcluster.Start(t)
 	for _, cut := range []writerCut{cutAppended, cutAnswer} {
 		t.Run(cut.String(), func(t *testing.T) {
@@ -1611,6 +1614,7 @@ func TestWriterLeavesNoGoroutines(t *testing.T) {
 // TestWriterAgainstTheModel writes at random while the broker and the
 // connections fail at random. REKEY_WRITER_SEED repeats one seed alone.
 func TestWriterAgainstTheModel(t *testing.T) {
+	t.Parallel()
 	testcluster.RequireFake(t, "makes produce requests fail")
 	broker := testcluster.StartWith(t, testcluster.Options{Brokers: 2})
 	var seeds []uint64
