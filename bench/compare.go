@@ -6,6 +6,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"strings"
 
 	"rekey/fixtures/seed"
 	"rekey/fixtures/wire"
@@ -91,6 +92,13 @@ func (s *comparisonSettings) table(ctx context.Context, ids []string, size int, 
 		}
 		for _, c := range contestants {
 			m, err := l.take(ctx, c, source, run)
+			if err != nil && ctx.Err() == nil && (c.id == kcatPipe || c.id == mirrorMaker) {
+				// What others make of a topic is no failure of the bench, but part of the
+				// result.
+				reason, _, _ := strings.Cut(err.Error(), "\n")
+				fmt.Fprintln(os.Stderr, reason)
+				m, err = Measurement{Contestant: c.id, Run: run, Failed: reason}, l.deleteTopics(ctx, c.after...)
+			}
 			if err != nil {
 				return table, err
 			}

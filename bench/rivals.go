@@ -65,7 +65,7 @@ func newProducer(addrs, codec string) (*kgo.Client, error) {
 		return nil, fmt.Errorf("unknown codec %q", codec)
 	}
 	return kgo.NewClient(kgo.SeedBrokers(strings.Split(addrs, ",")...), kgo.RecordPartitioner(kgo.ManualPartitioner()),
-		kgo.ProducerBatchCompression(compression), kgo.ProducerBatchMaxBytes(1_000_000), kgo.ProducerLinger(5*time.Millisecond),
+		kgo.ProducerBatchCompression(compression), kgo.ProducerBatchMaxBytes(1_000_000), kgo.ProducerLinger(5*time.Millisecond), kgo.MetadataMinAge(100*time.Millisecond),
 		kgo.MaxBufferedRecords(200_000), kgo.MaxBufferedBytes(256<<20))
 }
 

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -19,16 +20,27 @@ func (t *Table) seconds(id string) []float64 {
 func (t *Table) times(id string, own bool) []float64 {
 	var out []float64
 	for _, m := range t.Measurements {
-		if m.Contestant != id {
-			continue
-		}
-		if own {
+		switch {
+		case m.Contestant != id:
+		case m.Failed != "":
+			out = append(out, math.Inf(1)) // it never came to an end
+		case own:
 			out = append(out, m.Own)
-		} else {
+		default:
 			out = append(out, m.Seconds)
 		}
 	}
 	return out
+}
+
+func (t *Table) failed(id string) int {
+	n := 0
+	for _, m := range t.Measurements {
+		if m.Contestant == id && m.Failed != "" {
+			n++
+		}
+	}
+	return n
 }
 
 func (t *Table) peakMiB(id string) int64 {
@@ -148,6 +160,9 @@ func printComparison(out io.Writer, t *Table) {
 func printRow(out io.Writer, t *Table, id, name string, seconds []float64) {
 	if len(seconds) == 0 {
 		return
+	}
+	if n := t.failed(id); n > 0 {
+		name += fmt.Sprintf(", failed in %d of %s", n, count(len(seconds), "run"))
 	}
 	var rates []float64
 	for _, s := range seconds {

@@ -455,14 +455,16 @@ func mixedUp(err error) bool {
 }
 
 // backoff waits longer and longer between attempts until its patience is used
-// up. reset starts over after a success.
+// up. reset starts over after a success. A wait is at most half as long as all
+// before it: a new topic of 64 partitions takes Kafka half a second, and with
+// doubled waits apply noticed so only after three quarters of one.
 type backoff struct {
 	patience, step time.Duration
 	deadline       time.Time
 }
 
 const (
-	firstBackoff   = 50 * time.Millisecond
+	firstBackoff   = 20 * time.Millisecond
 	longestBackoff = time.Second
 )
 
@@ -484,7 +486,7 @@ func (b *backoff) next(ctx context.Context) bool {
 	}
 	timer := time.NewTimer(b.step)
 	defer timer.Stop()
-	b.step = min(2*b.step, longestBackoff)
+	b.step = min(b.step*3/2, longestBackoff)
 	select {
 	case <-ctx.Done():
 		return false
