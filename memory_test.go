@@ -219,6 +219,35 @@ func rawBatch(t *testing.T, codec wire.Codec, compressed []byte) []byte {
 	return raw
 }
 
+// One record of each batch has headers, at another place each time. They are
+// bytes of the batch: kept for too long, they keep all of it.
+func TestMemory_FewHeaders(t *testing.T) {
+	c := testcluster.StartWith(t, testcluster.Options{})
+	const batches, each = 400, 400
+	topic := c.CreateTopic(t, "memory-headers", 1, map[string]string{"cleanup.policy": "compact"})
+	client := c.Client(t)
+	value := make([]byte, 1000)
+	for batch := range batches {
+		var records []wire.Record
+		for i := range each {
+			r := memoryRecord(i, value)
+			if i == batch {
+				r.Headers = []wire.Header{{Key: "trace", Value: []byte("7")}}
+			}
+			records = append(records, r)
+		}
+		raw, err := wire.Encode(wire.Batch{Records: records, Codec: wire.LZ4})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := wire.Produce(t.Context(), client, topic, 0, raw); err != nil {
+			t.Fatal(err)
+		}
+	}
+	measure(t, "plan", "--source", topic, "--target", topic+"-copy", "--partitioner", "source",
+		"--bootstrap-server", c.Bootstrap(), "--memory", "64MiB", "--run-dir", filepath.Join(t.TempDir(), "run")).wants(t, 0, 100)
+}
+
 // All phases work with the least memory that is accepted, and keep to it.
 func TestMemory_Smallest(t *testing.T) {
 	c := testcluster.StartWith(t, testcluster.Options{})

@@ -115,6 +115,7 @@ func (r *topicReader) Read(ctx context.Context, span Span, fn func([]rewrite.Rec
 			if piece.aborted {
 				stats.Aborted += int64(len(records))
 				if r.skipAborted {
+					forget(records)
 					continue
 				}
 			}
@@ -125,6 +126,7 @@ func (r *topicReader) Read(ctx context.Context, span Span, fn func([]rewrite.Rec
 			if err := fn(records); err != nil {
 				return stats, err
 			}
+			forget(records)
 		}
 		room.leave(got.room)
 	}
@@ -543,7 +545,8 @@ func isAbortMarker(batch *sarama.RecordBatch) bool {
 
 // records appends the records of a piece that lie in its range. The headers that
 // former records left behind dst are used again: otherwise reading a target would
-// make one allocation for each record.
+// make one allocation for each record. What they referred to is to be forgotten
+// first.
 func (p piece) records(dst []rewrite.Record, partition int32) ([]rewrite.Record, error) {
 	clock, err := newBatchClock(p.batch)
 	if err != nil {
@@ -564,6 +567,18 @@ func (p piece) records(dst []rewrite.Record, partition int32) ([]rewrite.Record,
 		dst = append(dst, rewrite.Record{Partition: partition, Offset: offset, Timestamp: clock.of(record), Key: record.Key, Value: record.Value, Headers: headers})
 	}
 	return dst, nil
+}
+
+// forget lets go of what records refer to, and leaves room for their headers. A
+// single reference keeps a whole decompressed batch in memory. Where few records
+// have headers, those of many batches back would stay at places that no header
+// has come to since.
+func forget(records []rewrite.Record) {
+	for i := range records {
+		headers := records[i].Headers[:0]
+		clear(headers[:cap(headers)])
+		records[i] = rewrite.Record{Headers: headers}
+	}
 }
 
 // batchClock recovers the raw 64-bit timestamps of a batch: its base plus each
