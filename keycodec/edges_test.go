@@ -231,3 +231,139 @@ func TestSuggestFields(t *testing.T) {
 		}
 	}
 }
+
+// Each separator matters, in every format: another character there is another key.
+func TestSeparators(t *testing.T) {
+	for _, f := range allFormats(t) {
+		k := testKey("a")
+		k.KeyGroup, k.Sequence = 12, 5
+		text, err := f.Append(nil, &k)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, c := range text {
+			if c != '_' && c != ':' {
+				continue
+			}
+			for _, other := range []byte("-/0a\x00") {
+				broken := bytes.Clone(text)
+				broken[i] = other
+				var got Key
+				if f.Parse(&got, broken) == nil && diffKeys(k, got) == "" {
+					t.Errorf("%s: %q and %q are one key", f.Name(), text, broken)
+				}
+				if again, err := f.Append(nil, &got); f.Parse(&got, broken) == nil && (err != nil || !bytes.Equal(again, broken)) {
+					t.Errorf("%s: %q is accepted, and written as %q (%v)", f.Name(), broken, again, err)
+				}
+			}
+		}
+	}
+}
+
+// The characters next to the digits are none.
+func TestDecimalNeighbours(t *testing.T) {
+	for _, sequence := range []string{":", "1:", "/", "1/", "a"} {
+		key := "user_" + sequence + "_" + eventText + "_" + actionText
+		err := Legacy.Parse(new(Key), []byte(key))
+		var pe *ParseError
+		if !errors.As(err, &pe) || pe.Reason != BadSequence || pe.Offset != len("user_")+len(sequence)-1 || !strings.Contains(pe.Detail, "expected a decimal digit, found") {
+			t.Errorf("%q: %+v", sequence, err)
+		}
+	}
+}
+
+// A replacement character is a character: what is invalid comes after it.
+func TestInvalidUTF8AfterReplacement(t *testing.T) {
+	err := Legacy.Parse(new(Key), []byte("\uFFFD\xff_1_"+eventText+"_"+actionText))
+	var pe *ParseError
+	if !errors.As(err, &pe) || pe.Reason != InvalidUTF8 || pe.Offset != len("\uFFFD") {
+		t.Errorf("%+v", err)
+	}
+}
+
+// A long key is no sign of a UUID.
+func TestForeignLongKey(t *testing.T) {
+	err := Legacy.Parse(new(Key), []byte(strings.Repeat("offset-of-a-connector ", 4)))
+	var pe *ParseError
+	if !errors.As(err, &pe) || pe.Reason != Foreign {
+		t.Errorf("%+v", err)
+	}
+}
+
+func TestIsEscapedFirstCharacter(t *testing.T) {
+	for _, text := range []string{"_", "_a", "_%25"} {
+		if IsEscaped([]byte(text)) {
+			t.Errorf("%q is escaped", text)
+		}
+	}
+}
+
+// A clone does not write where its original reads.
+func TestCloneParsesByItself(t *testing.T) {
+	escapedKey := func(business string) []byte {
+		return []byte(business + "_1_" + eventText + "_" + actionText)
+	}
+	var k Key
+	if err := Escaped.Parse(&k, escapedKey("user%5F1")); err != nil {
+		t.Fatal(err)
+	}
+	c := k.Clone()
+	if err := Escaped.Parse(&c, escapedKey("cart%5F2")); err != nil {
+		t.Fatal(err)
+	}
+	if string(k.BusinessKey) != "user_1" || string(c.BusinessKey) != "cart_2" {
+		t.Errorf("%q, and its clone %q", k.BusinessKey, c.BusinessKey)
+	}
+}
+
+// The first character that takes two units of UTF-16.
+func TestHashOfFirstSupplementaryCharacter(t *testing.T) {
+	if got, want := JavaHash([]byte("\U00010000")), int32(31*0xd800+0xdc00); got != want {
+		t.Errorf("%d, want %d", got, want)
+	}
+}
+
+func TestSmallestMaxParallelism(t *testing.T) {
+	if _, err := NewFlinkAgents04(KeyString, 1); err != nil {
+		t.Error(err)
+	}
+}
+
+// What was there before stays there when text is refused, and there is no hash.
+func TestSerializeRefusesInPeace(t *testing.T) {
+	for _, c := range []struct {
+		t    KeyType
+		text string
+	}{
+		{KeyString, "\xff"}, {KeyRowString, "+I[\xff]"}, {KeyRowString, "a"}, {KeyLong, "a"}, {KeyRowLong, "+I[a]"}, {KeyInt, "a"}, {KeyRowInt, "+I[a]"},
+		{KeyDouble, "a"}, {KeyBoolean, "a"}, {KeyRowPickled, "+I[a]"}, {KeyRowPickled, "+I[[1, a]]"}, {"unknown", "a"},
+	} {
+		got, hash, err := c.t.Serialize([]byte("before"), []byte(c.text))
+		if err == nil || hash != 0 || !bytes.HasPrefix(got, []byte("before")) {
+			t.Errorf("%s %q: %q, hash %d, %v", c.t, c.text, got, hash, err)
+		}
+	}
+}
+
+// Half a pair of braces is no cause that anybody knows.
+func TestSuggestNoHalfBraces(t *testing.T) {
+	for _, event := range []string{"{" + eventText, eventText + "}"} {
+		if s, ok := Suggest(Legacy, []byte("user_1_"+event+"_"+actionText)); ok {
+			t.Errorf("%s: %+v", event, s)
+		}
+	}
+}
+
+// Class names as Java allows them: not from a digit on, with any letter, and with
+// what Java itself puts in.
+func TestIdentityClassNames(t *testing.T) {
+	for text, want := range map[string]bool{
+		"0Order@1f": false, "9Order@1f": false, "Order0@1f": true, "$Proxy12@1f": true, ".Order@1f": true, "Fuzz@1f": true, "FuzzZ@1f": true,
+		"\u00c0@1f": true, "Or der@1f": false, "Or{er@1f": false,
+	} {
+		k := testKey(text)
+		if got := k.Traits()&UnstableIdentity != 0; got != want {
+			t.Errorf("%q: %t", text, got)
+		}
+	}
+}
