@@ -293,7 +293,7 @@ func TestReader_Rule03_ErrorsThatPassAreSurvived(t *testing.T) {
 func TestReader_Rule03_PatienceStartsOverWithEachBatch(t *testing.T) {
 	c, topic := readerFaulty(t, 1)
 	for from := int64(0); from < 16; from += 2 {
-		c.Fake().Cluster().Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Fetch}, Err: kerr.OffsetNotAvailable, Count: 2,
+		c.Fake().Cluster().Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Fetch}, Err: kerr.OffsetNotAvailable, Count: 5,
 			When: func(r kmsg.Request) bool { return r.(*kmsg.FetchRequest).Topics[0].Partitions[0].FetchOffset == from }})
 	}
 	c.Fake().Cluster().ControlKey(int16(kmsg.Fetch), func(r kmsg.Request) (kmsg.Response, error, bool) {
