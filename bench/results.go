@@ -60,7 +60,7 @@ type Measurement struct {
 	Own        float64 `json:"own_seconds,omitempty"` // without start-up and preparations, where that differs
 	CPU        float64 `json:"cpu_seconds"`
 	PeakKiB    int64   `json:"peak_kib"`
-	Failed     string  `json:"failed,omitempty"` // why a rival did not get to the end
+	Failed     string  `json:"failed,omitempty"` // why MirrorMaker did not get to the end
 }
 
 func newTable(l *lab, s *seeded) Table {

@@ -455,9 +455,9 @@ func mixedUp(err error) bool {
 }
 
 // backoff waits longer and longer between attempts until its patience is used
-// up. reset starts over after a success. A wait is at most half as long as all
-// before it: a new topic of 64 partitions takes Kafka half a second, and with
-// doubled waits apply noticed so only after three quarters of one.
+// up. reset starts over after a success. Each wait is half as long again as the
+// one before, not twice as long: a new topic of 64 partitions was noticed only
+// after 50, 100, 200 and 400 milliseconds.
 type backoff struct {
 	patience, step time.Duration
 	deadline       time.Time
